@@ -1,0 +1,2 @@
+//! The `backtrail` binary.
+fn main() {}
