@@ -1,1 +1,10 @@
-//! backtrail.
+//! backtrail-core: the engine that puts a working directory back.
+//!
+//! Modules are listed in flow order; a module uses only modules above it.
+
+pub mod error;
+pub mod ids;
+pub mod path;
+pub mod clock;
+pub mod fsx;
+pub mod store;

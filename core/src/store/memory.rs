@@ -1,0 +1,1 @@
+//! The strict in-memory reference store.
