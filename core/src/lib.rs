@@ -8,3 +8,4 @@ pub mod path;
 pub mod clock;
 pub mod fsx;
 pub mod store;
+pub mod snapshot;
