@@ -37,9 +37,7 @@ pub fn parse_object(key: &DocKey, body: &[u8]) -> Result<Map<String, Value>> {
     match serde_json::from_slice(body) {
         Ok(Value::Object(map)) => Ok(map),
         Ok(_) => Err(Error::corrupt(format!("document {key} is not a JSON object"))),
-        Err(e) => {
-            Err(Error::corrupt(format!("document {key} is not readable")).with_source(e))
-        }
+        Err(e) => Err(Error::corrupt(format!("document {key} is not readable")).with_source(e)),
     }
 }
 
@@ -53,9 +51,8 @@ pub async fn load<T: DeserializeOwned>(
         Err(e) if e.is_not_found() => return Ok(None),
         Err(e) => return Err(e),
     };
-    let value = serde_json::from_slice(&doc.body).map_err(|e| {
-        Error::corrupt(format!("document {key} is not readable")).with_source(e)
-    })?;
+    let value = serde_json::from_slice(&doc.body)
+        .map_err(|e| Error::corrupt(format!("document {key} is not readable")).with_source(e))?;
     Ok(Some((value, doc.version)))
 }
 

@@ -108,8 +108,11 @@ impl DocKey {
             ["interactions"] => Some(Self::Interaction(run, stem.parse().ok()?)),
             ["artifacts", n] => {
                 let version: u64 = stem.parse().ok()?;
-                (version.to_string() == stem)
-                    .then_some(Self::Artifact(run, n.parse().ok()?, version))
+                (version.to_string() == stem).then_some(Self::Artifact(
+                    run,
+                    n.parse().ok()?,
+                    version,
+                ))
             }
             ["workspace", rest @ ..] => Self::parse_place(Chain::Run(run), rest, stem),
             _ => None,

@@ -123,7 +123,10 @@ impl Holder {
         let who = if self.program.is_empty() {
             String::from("another process")
         } else {
-            format!("{} (pid {} on {}{run}, since {})", self.program, self.pid, self.host, self.since)
+            format!(
+                "{} (pid {} on {}{run}, since {})",
+                self.program, self.pid, self.host, self.since
+            )
         };
         Error::new(Kind::Busy, "busy", format!("{name} is held by {who}"))
             .with_detail("holder", serde_json::to_value(self).unwrap_or_default())
