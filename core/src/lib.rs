@@ -8,4 +8,6 @@ pub mod path;
 pub mod clock;
 pub mod fsx;
 pub mod store;
+pub mod damage;
+pub mod object;
 pub mod snapshot;

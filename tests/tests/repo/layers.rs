@@ -11,9 +11,10 @@ const LAYERS: &[&[&str]] = &[
     &["clock"],
     &["fsx"],
     &["store"],
+    &["damage"],
     &["workspace"],
-    &["object"],
-    &["snapshot"],
+    // one layer: content is read by the references that trees and snapshots hold
+    &["object", "snapshot"],
     &["capture"],
     &["diff"],
     &["plan"],

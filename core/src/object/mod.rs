@@ -1,0 +1,3 @@
+//! Content as objects.
+
+pub mod content;
