@@ -15,6 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["workspace"],
     // one layer: content is read by the references that trees and snapshots hold
     &["object", "snapshot"],
+    &["observe"],
     &["capture"],
     &["diff"],
     &["plan"],
