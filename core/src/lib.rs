@@ -11,3 +11,4 @@ pub mod store;
 pub mod damage;
 pub mod object;
 pub mod snapshot;
+pub mod diff;

@@ -70,11 +70,7 @@ impl Dir {
     }
 
     /// Calls `each` with every name but `.` and `..`. `buf` is scratch space.
-    pub fn list(
-        &self,
-        buf: &mut Vec<u8>,
-        mut each: impl FnMut(&[u8], NameKind),
-    ) -> io::Result<()> {
+    pub fn list(&self, buf: &mut Vec<u8>, mut each: impl FnMut(&[u8], NameKind)) -> io::Result<()> {
         buf.clear();
         buf.reserve(64 * 1024);
         let spare: &mut [MaybeUninit<u8>] = buf.spare_capacity_mut();
@@ -259,11 +255,8 @@ fn pieces(mut path: &[u8]) -> Vec<&[u8]> {
     let mut out = Vec::new();
     while path.len() > MAX_PIECE {
         let cut = path[..MAX_PIECE].iter().rposition(|b| *b == b'/').unwrap_or(0);
-        let cut = if cut == 0 {
-            path.iter().position(|b| *b == b'/').unwrap_or(path.len())
-        } else {
-            cut
-        };
+        let cut =
+            if cut == 0 { path.iter().position(|b| *b == b'/').unwrap_or(path.len()) } else { cut };
         out.push(&path[..cut]);
         path = path.get(cut + 1..).unwrap_or(b"");
     }
@@ -276,8 +269,7 @@ fn pieces(mut path: &[u8]) -> Vec<&[u8]> {
 /// Opens `path` below `dir` with `openat2`: no component may be a link or lead out.
 /// Without `openat2` (old kernels, some sandboxes) each component is opened in turn.
 pub fn beneath(dir: &Dir, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
-    let resolve =
-        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let name = cstr(path)?;
     loop {
         match fs::openat2(&dir.0, &name, flags, Mode::empty(), resolve) {

@@ -127,13 +127,7 @@ pub fn write_all(file: &mut File, bytes: &[u8]) -> io::Result<()> {
 
 /// Replaces `name` in `dir` by a file of these bytes and mode 0600, through a
 /// sibling temp and a rename. With `durable`, file and directory are synced.
-pub fn publish(
-    dir: &Dir,
-    name: &[u8],
-    temp: &[u8],
-    bytes: &[u8],
-    durable: bool,
-) -> io::Result<()> {
+pub fn publish(dir: &Dir, name: &[u8], temp: &[u8], bytes: &[u8], durable: bool) -> io::Result<()> {
     let mut file = dir.create_file(temp)?;
     let written = (|| {
         file.write_all(bytes)?;

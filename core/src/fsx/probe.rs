@@ -7,10 +7,12 @@ use super::Dir;
 /// True if two names that differ only by ASCII case are one file in `dir`.
 /// `name` must exist in `dir` and hold a letter.
 pub fn folds_case(dir: &Dir, name: &[u8]) -> io::Result<bool> {
-    let swapped: Vec<u8> = name
-        .iter()
-        .map(|b| if b.is_ascii_lowercase() { b.to_ascii_uppercase() } else { b.to_ascii_lowercase() })
-        .collect();
+    let swapped: Vec<u8> =
+        name.iter()
+            .map(|b| {
+                if b.is_ascii_lowercase() { b.to_ascii_uppercase() } else { b.to_ascii_lowercase() }
+            })
+            .collect();
     if swapped == name {
         return Ok(false);
     }

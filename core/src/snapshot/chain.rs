@@ -46,11 +46,7 @@ pub struct History {
 }
 
 /// Reads one snapshot document and validates it.
-pub async fn read_snapshot(
-    store: &dyn Store,
-    chain: &Chain,
-    id: &SnapshotId,
-) -> Result<Snapshot> {
+pub async fn read_snapshot(store: &dyn Store, chain: &Chain, id: &SnapshotId) -> Result<Snapshot> {
     let key = DocKey::Snapshot(chain.clone(), id.clone());
     let doc = store.get(&key).await?;
     Snapshot::read(&key, &doc.body)
@@ -195,8 +191,7 @@ pub async fn resolve(store: &dyn Store, chain: &Chain, text: &str) -> Result<Sna
 }
 
 fn none(text: &str, chain: &Chain) -> Error {
-    Error::not_found(format!("no snapshot {text:?} in chain {chain}"))
-        .with_hint("backtrail list")
+    Error::not_found(format!("no snapshot {text:?} in chain {chain}")).with_hint("backtrail list")
 }
 
 fn split_back(text: &str) -> Result<(&str, u64)> {

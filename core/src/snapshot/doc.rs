@@ -179,12 +179,15 @@ impl Snapshot {
             return Err(Error::new(
                 Kind::Newer,
                 "newer",
-                format!("snapshot document {key} has format version {version}, newer than this build"),
+                format!(
+                    "snapshot document {key} has format version {version}, newer than this build"
+                ),
             )
             .with_hint("upgrade backtrail"));
         }
         let digest = docs::digest_without(&map, &["id", "digest"]);
-        let bad = |why: &str| Error::corrupt(format!("snapshot document {key} is not valid: {why}"));
+        let bad =
+            |why: &str| Error::corrupt(format!("snapshot document {key} is not valid: {why}"));
         let snapshot: Self = serde_json::from_value(Value::Object(map))
             .map_err(|e| bad("a field is missing or malformed").with_source(e))?;
         if snapshot.digest != digest {

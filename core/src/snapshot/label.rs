@@ -9,7 +9,15 @@ use crate::error::{Error, Result};
 
 /// The prefixes that only the engine, `runs boundary` and the library write.
 pub const RESERVED: [&str; 10] = [
-    "pre:", "post:", "fail:", "pause:", "resume:", "gate:", "step:", "bank:", "rewound:",
+    "pre:",
+    "post:",
+    "fail:",
+    "pause:",
+    "resume:",
+    "gate:",
+    "step:",
+    "bank:",
+    "rewound:",
     "checkpoint:",
 ];
 /// Reserved as well, kept apart because it is the longest.

@@ -50,8 +50,8 @@ impl Ref {
 
     /// The objects that hold this content with their lengths; none for empty content.
     pub fn objects(&self) -> impl Iterator<Item = (Digest, u64)> + '_ {
-        let whole = (self.chunks.is_empty() && self.length > 0)
-            .then_some((self.digest, self.length));
+        let whole =
+            (self.chunks.is_empty() && self.length > 0).then_some((self.digest, self.length));
         whole.into_iter().chain(self.chunks.iter().map(|c| (c.digest, u64::from(c.length))))
     }
 
@@ -324,9 +324,17 @@ mod tests {
 
     #[test]
     fn cap_011_hostile_trees_are_refused() {
-        for name in ["", ".", "..", "a/b", "/abs", ".git", ".GIT", "a\0b",
-            ".backtrail-stage-0123456789abcdef"]
-        {
+        for name in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "/abs",
+            ".git",
+            ".GIT",
+            "a\0b",
+            ".backtrail-stage-0123456789abcdef",
+        ] {
             let tree = Tree { entries: vec![file(name, 0o644, b"x")] };
             assert!(tree.encode().is_err(), "encoder took {name:?}");
             let mut raw = b"BTT1\x01\0\0\0".to_vec();
