@@ -8,6 +8,7 @@ pub mod path;
 pub mod clock;
 pub mod fsx;
 pub mod store;
+pub mod workspace;
 pub mod damage;
 pub mod object;
 pub mod snapshot;

@@ -1,0 +1,3 @@
+//! What is on disk, and which of it counts.
+
+pub mod rules;

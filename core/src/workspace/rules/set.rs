@@ -1,0 +1,374 @@
+//! The rule set of a capture as an object, and the matcher that answers from it for
+//! any path, then or now.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Map, Value};
+
+use super::decide::DirRules;
+use super::decision::{Decision, EntryKind, MarkerKind};
+use super::file::{MAX_RULE_FILE, RuleFamily, RuleFile};
+use super::names::NameLists;
+use crate::error::{Error, Kind, Result};
+use crate::ids::Digest;
+use crate::path::{RelPath, parse_text, text};
+
+const FORMAT_VERSION: u64 = 1;
+/// More entries than this in one built-in list are no list of ours.
+const MAX_LIST: usize = 10_000;
+
+/// The limits in force, checked after the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// A file strictly larger is skipped. In bytes.
+    pub max_file_bytes: u64,
+    /// More files and symlinks than this are refused.
+    pub max_files: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_file_bytes: 32 << 20,
+            max_files: 50_000,
+        }
+    }
+}
+
+/// All that decided which paths a capture took: recorded with it, so that any later
+/// version can answer "was this path excluded then".
+#[derive(Clone, Debug)]
+pub struct RuleSet {
+    /// Which files held the rules.
+    pub family: RuleFamily,
+    /// The limits.
+    pub limits: Limits,
+    /// Directories on other mounts were entered.
+    pub cross_filesystems: bool,
+    /// The policy switches of a workspace checkpoint, empty when none are set.
+    /// `"secrets": "stored"` switches the list of secrets off.
+    pub policy: Map<String, Value>,
+    lists: Arc<NameLists>,
+    files: Vec<Arc<RuleFile>>,
+    markers: Vec<RelPath>,
+    /// Members written by a later version of the same format.
+    unknown: Map<String, Value>,
+}
+
+impl RuleSet {
+    /// A rule set of this version's lists, without files, markers or policy.
+    pub fn new(family: RuleFamily, limits: Limits, cross_filesystems: bool) -> Self {
+        Self {
+            family,
+            limits,
+            cross_filesystems,
+            policy: Map::new(),
+            lists: Arc::default(),
+            files: Vec::new(),
+            markers: Vec::new(),
+            unknown: Map::new(),
+        }
+    }
+
+    /// Records what the walk found, in any order: the rule files it read, and the
+    /// directories whose decision is [`Decision::marked`].
+    #[must_use]
+    pub fn with_found(mut self, files: Vec<Arc<RuleFile>>, markers: Vec<RelPath>) -> Self {
+        self.files = files;
+        self.markers = markers;
+        self.files.sort_by(|a, b| a.path().cmp(b.path()));
+        self.markers.sort();
+        self
+    }
+
+    /// The rule files, in byte order of path.
+    pub fn files(&self) -> &[Arc<RuleFile>] {
+        &self.files
+    }
+
+    /// The directories excluded by what they hold, in byte order.
+    pub fn markers(&self) -> &[RelPath] {
+        &self.markers
+    }
+
+    /// The lists of names in force.
+    pub fn lists(&self) -> &Arc<NameLists> {
+        &self.lists
+    }
+
+    /// The rules at the root, for a walk. `root_file` is the root's own rule file.
+    pub fn root(&self, root_file: Option<&Arc<RuleFile>>) -> DirRules {
+        let store_secrets = self.policy.get("secrets").is_some_and(|v| v == "stored");
+        DirRules::root(Arc::clone(&self.lists), store_secrets, root_file)
+    }
+
+    /// An evaluator for any path under this rule set.
+    pub fn matcher(&self) -> Matcher {
+        Matcher::new(self.clone())
+    }
+
+    /// The canonical JSON bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut map = self.unknown.clone();
+        let files: Vec<Value> = self.files.iter().map(|f| encode_file(f)).collect();
+        let markers: Vec<Value> = self.markers.iter().map(|m| m.text().into()).collect();
+        let limits = serde_json::json!({
+            "max_file_bytes": self.limits.max_file_bytes,
+            "max_files": self.limits.max_files,
+        });
+        for (key, value) in [
+            ("format_version", FORMAT_VERSION.into()),
+            ("family", self.family.as_str().into()),
+            ("files", files.into()),
+            ("always", self.lists.always_texts().into()),
+            ("secrets", self.lists.secrets.texts().into()),
+            (
+                "secret_exceptions",
+                self.lists.secret_exceptions.texts().into(),
+            ),
+            ("defaults", self.lists.defaults.texts().into()),
+            ("markers", markers.into()),
+            ("limits", limits),
+            ("cross_filesystems", self.cross_filesystems.into()),
+        ] {
+            map.insert(key.to_owned(), value);
+        }
+        if !self.policy.is_empty() {
+            map.insert("policy".to_owned(), self.policy.clone().into());
+        }
+        crate::store::docs::canonical(&Value::Object(map))
+    }
+
+    /// The digest of [`Self::encode`].
+    pub fn digest(&self) -> Digest {
+        Digest::of(&self.encode())
+    }
+
+    /// Reads an object back, trusting nothing. Fails with `Corrupt`, saying what is
+    /// wrong, or with `Newer` for a later format.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let value =
+            serde_json::from_slice(bytes).map_err(|e| corrupt("it is not JSON").with_source(e))?;
+        let Value::Object(mut map) = value else {
+            return Err(corrupt("it is no object"));
+        };
+        match map.remove("format_version").and_then(|v| v.as_u64()) {
+            Some(FORMAT_VERSION) => {}
+            Some(newer) if newer > FORMAT_VERSION => {
+                let message = format!("the rule set has format {newer}, newer than this build");
+                return Err(Error::new(Kind::Newer, "store-newer", message));
+            }
+            _ => return Err(corrupt("it has no format_version")),
+        }
+        let set = decode_members(map)?;
+        // One comparison checks order, repetition and every spelling.
+        if set.encode() != bytes {
+            return Err(corrupt("it is not in canonical form"));
+        }
+        Ok(set)
+    }
+}
+
+fn corrupt(why: &str) -> Error {
+    Error::corrupt(format!("the rule set cannot be read: {why}"))
+}
+
+fn encode_file(file: &RuleFile) -> Value {
+    let lines: Vec<Value> = file.lines().map(|line| text(line).into()).collect();
+    serde_json::json!({ "path": file.path(), "lines": lines })
+}
+
+fn decode_members(mut map: Map<String, Value>) -> Result<RuleSet> {
+    let mut take = |key: &str| map.remove(key).ok_or_else(|| corrupt(&format!("no {key}")));
+    let family = match take("family")?.as_str() {
+        Some("backtrail") => RuleFamily::Backtrail,
+        Some("git") => RuleFamily::Git,
+        _ => return Err(corrupt("its family is unknown")),
+    };
+    let files = array(take("files")?)?;
+    let files = files
+        .into_iter()
+        .map(|v| decode_file(family, v))
+        .collect::<Result<Vec<_>>>()?;
+    if !files.is_sorted_by(|a, b| a.path() < b.path()) {
+        return Err(corrupt("its files are out of order"));
+    }
+    let lists = NameLists::new(
+        list(take("always")?)?,
+        list(take("secrets")?)?,
+        list(take("secret_exceptions")?)?,
+        list(take("defaults")?)?,
+    );
+    let markers = array(take("markers")?)?
+        .into_iter()
+        .map(path)
+        .collect::<Result<Vec<_>>>()?;
+    if !markers.is_sorted_by(|a, b| a < b) {
+        return Err(corrupt("its markers are out of order"));
+    }
+    let limits = take("limits")?;
+    let limit = |key| limits.get(key).and_then(Value::as_u64).filter(|n| *n > 0);
+    let limit = |key| limit(key).ok_or_else(|| corrupt("a limit is no positive integer"));
+    let limits = Limits {
+        max_file_bytes: limit("max_file_bytes")?,
+        max_files: limit("max_files")?,
+    };
+    let cross_filesystems = take("cross_filesystems")?
+        .as_bool()
+        .ok_or_else(|| corrupt("cross_filesystems is no boolean"))?;
+    let policy = match map.remove("policy") {
+        None => Map::new(),
+        Some(Value::Object(policy)) => policy,
+        Some(_) => return Err(corrupt("its policy is no object")),
+    };
+    let lists = Arc::new(lists);
+    Ok(RuleSet {
+        family,
+        limits,
+        cross_filesystems,
+        policy,
+        lists,
+        files,
+        markers,
+        unknown: map,
+    })
+}
+
+fn array(value: Value) -> Result<Vec<Value>> {
+    match value {
+        Value::Array(values) => Ok(values),
+        _ => Err(corrupt("a list is no array")),
+    }
+}
+
+fn string(value: Value) -> Result<String> {
+    match value {
+        Value::String(s) => Ok(s),
+        _ => Err(corrupt("a list entry is no text")),
+    }
+}
+
+fn list(value: Value) -> Result<Vec<String>> {
+    let values = array(value)?;
+    if values.len() > MAX_LIST {
+        return Err(corrupt("a list of names is too long"));
+    }
+    values.into_iter().map(string).collect()
+}
+
+fn path(value: Value) -> Result<RelPath> {
+    let path = RelPath::parse_text(&string(value)?)
+        .map_err(|e| corrupt("a path is not valid").with_source(e))?;
+    if path.is_root() {
+        Err(corrupt("a path is empty"))
+    } else {
+        Ok(path)
+    }
+}
+
+fn decode_file(family: RuleFamily, value: Value) -> Result<Arc<RuleFile>> {
+    let Value::Object(mut map) = value else {
+        return Err(corrupt("a file is no object"));
+    };
+    let path = path(map.remove("path").unwrap_or_default())?;
+    if path.name() != family.file_name().as_bytes() {
+        return Err(corrupt("a file is not of its family"));
+    }
+    let mut size = 0;
+    let mut lines = Vec::new();
+    for line in array(map.remove("lines").unwrap_or_default())? {
+        let line = parse_text(&string(line)?)
+            .map_err(|e| corrupt("a line is not valid").with_source(e))?;
+        if line.contains(&b'\n') {
+            return Err(corrupt("a line holds a line end"));
+        }
+        size += line.len() + 1;
+        lines.push(line.into());
+    }
+    if size > MAX_RULE_FILE + 1 {
+        return Err(corrupt("a file is too large"));
+    }
+    // Its bad lines were reported by the capture that read them.
+    Ok(Arc::new(RuleFile::from_lines(path, lines).0))
+}
+
+/// Answers for any path under one rule set, by the same evaluation as the walk's.
+///
+/// Asking in tree order is cheap: the directories of the last path are remembered.
+#[derive(Debug)]
+pub struct Matcher {
+    set: RuleSet,
+    files: HashMap<RelPath, usize>,
+    markers: HashSet<RelPath>,
+    root: DirRules,
+    last: Mutex<Vec<(Box<[u8]>, DirRules)>>,
+}
+
+impl Matcher {
+    fn new(set: RuleSet) -> Self {
+        let by_dir =
+            |(i, file): (usize, &Arc<RuleFile>)| (file.path().parent().unwrap_or_default(), i);
+        let files: HashMap<_, _> = set.files.iter().enumerate().map(by_dir).collect();
+        let markers = set.markers.iter().cloned().collect();
+        let root = set.root(files.get(&RelPath::root()).map(|i| &set.files[*i]));
+        Self {
+            set,
+            files,
+            markers,
+            root,
+            last: Mutex::default(),
+        }
+    }
+
+    /// The rule set this answers from.
+    pub fn rule_set(&self) -> &RuleSet {
+        &self.set
+    }
+
+    /// Judges `path`, an entry of this kind. The root is always stored.
+    pub fn decide(&self, path: &RelPath, kind: EntryKind) -> Decision {
+        match path.parent() {
+            None => Decision::stored_root(),
+            Some(dir) => self.judge(&self.dir(&dir), path.name(), kind),
+        }
+    }
+
+    /// True if the rules keep `path` out: excluded, or a secret.
+    pub fn is_out(&self, path: &RelPath, kind: EntryKind) -> bool {
+        !self.decide(path, kind).is_stored()
+    }
+
+    /// The rules inside the directory `path`.
+    pub fn dir(&self, path: &RelPath) -> DirRules {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = path
+            .segments()
+            .zip(last.iter())
+            .take_while(|(a, (b, _))| *a == &**b)
+            .count();
+        last.truncate(same);
+        for name in path.segments().skip(same) {
+            let above = last.last().map_or(&self.root, |(_, dir)| dir);
+            let decision = self.judge(above, name, EntryKind::Dir);
+            let file = self
+                .files
+                .get(&above.path().join(name))
+                .map(|i| &self.set.files[*i]);
+            let dir = above.enter(name, &decision, file);
+            last.push((name.into(), dir));
+        }
+        last.last().map_or(&self.root, |(_, dir)| dir).clone()
+    }
+
+    pub(super) fn judge(&self, dir: &DirRules, name: &[u8], kind: EntryKind) -> Decision {
+        let decision = dir.decide(name, kind);
+        if kind == EntryKind::Dir
+            && !self.markers.is_empty()
+            && self.markers.contains(&dir.path().join(name))
+        {
+            return dir.mark(name, &decision, MarkerKind::Recorded);
+        }
+        decision
+    }
+}
