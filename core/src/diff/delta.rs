@@ -46,14 +46,15 @@ impl DeltaCounts {
 /// ```
 /// # use backtrail_core::{diff::{Memory, Side, delta}, ids::Digest};
 /// # use backtrail_core::snapshot::tree::{Body, Entry, Ref, Tree};
-/// # futures::executor::block_on(async {
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let mut trees = Memory::default();
 /// let body = Body::File(Ref::whole(1, Digest::of(b"x")));
 /// let root = trees.add(Tree { entries: vec![Entry { name: b"a".into(), mode: 0o644, body }] })?;
 /// let (old, new) = (Side { root: None, trees: &trees }, Side { root: Some(&root), trees: &trees });
 /// let counts = delta(old, new, &mut |_| {}).await?;
 /// assert_eq!(counts.files.added, 1);
-/// # Ok::<(), backtrail_core::error::Error>(()) }).unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub async fn delta(
     base: Side<'_>,
@@ -135,7 +136,8 @@ mod tests {
     fn run(trees: &Memory, from: Option<&Ref>, to: &Ref) -> (DeltaCounts, Vec<String>) {
         let mut seen = Vec::new();
         let (from, to) = (Side { root: from, trees }, Side { root: Some(to), trees });
-        let counts = futures::executor::block_on(delta(from, to, &mut |n| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+        let counts = runtime.block_on(delta(from, to, &mut |n| {
             seen.push(n.path.text().into_owned());
         }));
         seen.sort();
