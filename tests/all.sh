@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All checks of the repository: tests/all.sh [nextest arguments]
-# Needs the Rust toolchain and cargo-nextest; .ci/run installs what is missing.
+# Needs the Rust toolchain; .ci/run installs what else is missing. Without cargo-nextest, cargo test runs the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -33,4 +33,8 @@ for example in core/examples/*.rs backends/examples/*.rs; do
 done
 
 step "tests"
-cargo nextest run --locked --workspace "$@"
+if cargo nextest --version >/dev/null 2>&1; then
+  cargo nextest run --locked --workspace "$@"
+else
+  cargo test --locked --workspace --all-targets "$@"
+fi

@@ -280,5 +280,5 @@ case ${1:-} in
   stop) stop "${2:-}" ;;
   status) status ;;
   env) env_out ;;
-  *) sed -n '2,23p' "$0" | sed 's/^# \{0,1\}//'; exit 2 ;;
+  *) sed -n '2,20p' "$0" | sed 's/^# \{0,1\}//'; exit 2 ;;
 esac
