@@ -3,7 +3,6 @@
 //!
 //! Every function blocks; async code crosses to a blocking thread once per
 //! operation, whole.
-#![expect(clippy::disallowed_methods, reason = "this is the one module that may use std::fs")]
 
 mod dir;
 mod file;

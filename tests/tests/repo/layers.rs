@@ -162,7 +162,7 @@ fn only_fsx_of_core_names_the_file_system() {
     for file in rust_files(&["core/src"]) {
         let fsx = place(&file).is_some_and(|(module, _)| module == "fsx");
         let text = code(&read(&file));
-        for banned in ["std::fs", "tokio::fs", "std::env", "std::process"] {
+        for banned in ["std::fs", "tokio::fs", "rustix::fs", "std::env", "std::process"] {
             if !fsx && text.contains(banned) {
                 wrong.push(format!("{file}: names {banned}"));
             }
