@@ -1,40 +1,62 @@
 #!/usr/bin/env bash
-# All checks of the repository: tests/all.sh [nextest arguments]
+# All checks of the repository: tests/all.sh [arguments for nextest]
+# Every step runs, also after one has failed; the tests come last, with nextest's summary.
 # Needs the Rust toolchain; .ci/run installs what else is missing. Without cargo-nextest, cargo test runs the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-step() { printf '\n== %s\n' "$*"; }
+failed=()
+step() { # name, command...
+  local name=$1
+  shift
+  printf '\n== %s\n' "$name"
+  "$@" || failed+=("$name")
+}
 
-step "shell scripts"
-scripts=(.ci/run benches/compare)
-while IFS= read -r file; do scripts+=("$file"); done < <(find tests benches -name '*.sh' | sort)
-for file in "${scripts[@]}"; do bash -n "$file"; done
-if command -v shellcheck >/dev/null; then shellcheck -x "${scripts[@]}"; fi
+shell_scripts() {
+  local scripts=(.ci/run benches/compare) file rc=0
+  while IFS= read -r file; do scripts+=("$file"); done < <(grep -rlE '^#(!/usr/bin/env bash| shellcheck shell=bash)' tests benches/compare.d)
+  for file in "${scripts[@]}"; do bash -n "$file" || rc=1; done
+  if command -v shellcheck >/dev/null; then shellcheck -x "${scripts[@]}" || rc=1; fi
+  return $rc
+}
 
-step "docker-compose.yml"
-if docker compose version >/dev/null 2>&1; then docker compose config -q; else echo "no compose client: parsed by the repository tests only"; fi
+compose_file() {
+  if docker compose version >/dev/null 2>&1; then
+    docker compose config -q
+  else
+    echo "no compose client here: only the repository tests read the file"
+  fi
+}
 
-step "format"
-cargo fmt --all --check
+examples() {
+  local example rc=0
+  for example in core/examples/*.rs backends/examples/*.rs; do
+    [[ -e $example ]] || continue
+    cargo run --locked --quiet -p "backtrail-${example%%/*}" --example "$(basename "$example" .rs)" || rc=1
+  done
+  return $rc
+}
 
-step "lints"
-cargo clippy --locked --workspace --all-targets -- -D warnings
+tests() {
+  if cargo nextest --version >/dev/null 2>&1; then
+    cargo nextest run --locked --workspace "$@"
+  else
+    cargo test --locked --workspace --all-targets "$@"
+  fi
+}
 
-step "documentation"
-RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
-cargo test --locked --workspace --doc --quiet
+step "shell scripts" shell_scripts
+step "compose file" compose_file
+step "format" cargo fmt --all --check
+step "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
+step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
+step "documentation tests" cargo test --locked --workspace --doc --quiet
+step "examples" examples
+step "tests" tests "$@"
 
-step "examples"
-for example in core/examples/*.rs backends/examples/*.rs; do
-  [[ -e $example ]] || continue
-  package=backtrail-${example%%/*}
-  cargo run --locked --quiet -p "$package" --example "$(basename "$example" .rs)"
-done
-
-step "tests"
-if cargo nextest --version >/dev/null 2>&1; then
-  cargo nextest run --locked --workspace "$@"
-else
-  cargo test --locked --workspace --all-targets "$@"
+if ((${#failed[@]})); then
+  printf '\nfailed: %s\n' "${failed[*]}" >&2
+  exit 1
 fi
+printf '\nall checks passed\n'
