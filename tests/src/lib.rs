@@ -1,1 +1,3 @@
-//! backtrail.
+//! Helpers of the tests: a sandbox to run the binary in.
+
+pub mod cli;

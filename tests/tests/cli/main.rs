@@ -1,0 +1,11 @@
+//! The command line, end to end: the binary in a sandbox.
+
+mod config;
+mod reference;
+
+use backtrail_tests::cli::Sandbox;
+
+/// A sandbox for the binary of this package.
+fn sandbox() -> Sandbox {
+    Sandbox::new(env!("CARGO_BIN_EXE_backtrail-under-test"))
+}
