@@ -1,1 +1,6 @@
-//! backtrail.
+//! backtrail-backends: the stores. [`open::open`] turns a URL into a store; local
+//! files are the reference layout of every other backend.
+
+pub mod host;
+pub mod local;
+pub mod open;

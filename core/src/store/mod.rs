@@ -3,6 +3,7 @@
 //! test (`CLD-…`), run against every backend and every layer.
 
 pub mod docs;
+pub mod holes;
 pub mod key;
 pub mod layers;
 mod lock;

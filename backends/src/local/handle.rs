@@ -1,0 +1,264 @@
+//! What one open handle on a local store shares between its operations: where the
+//! store lies, its marker, and what this handle has put but not yet made durable.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+
+use backtrail_core::clock::IdSource;
+use backtrail_core::error::{Error, Kind, Result};
+use backtrail_core::store::StoreInfo;
+use rustix::fs::{self as rfs, Mode, OFlags};
+use serde::{Deserialize, Serialize};
+
+use super::fs::{self, Root, Sync};
+use super::locks::Deferred;
+use super::objects::Pending;
+use super::publish;
+use crate::open::OpenOptions;
+
+/// The store format this build writes.
+const FORMAT_VERSION: u64 = 1;
+/// What a store directory may hold before it has a marker: all that we make.
+const OUR_NAMES: &[&str] = &[
+    "workspace-objects",
+    "runs",
+    "run-tombstones",
+    "workspaces",
+    "checkpoints",
+    "worktree-manifests",
+    "locks",
+    "tenants",
+    "damage.json",
+    "lost+found",
+];
+
+/// `store.json`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Marker {
+    format_version: u64,
+    store_id: String,
+    created_at: String,
+    created_by: String,
+    kind: String,
+    tenant: String,
+    objects_of: Option<String>,
+}
+
+/// The part of a marker that any build can read.
+#[derive(Debug, Deserialize)]
+struct MarkerHead {
+    format_version: u64,
+    #[serde(default)]
+    store_id: String,
+}
+
+/// State of an open handle.
+pub(super) struct Handle {
+    pub(super) path: PathBuf,
+    pub(super) options: OpenOptions,
+    pub(super) sync: Sync,
+    /// Objects staged by this handle and not yet under their final names.
+    pub(super) pending: Mutex<Pending>,
+    /// Held while a barrier runs: one at a time.
+    pub(super) barrier: Mutex<()>,
+    /// Shared locks asked for while the store did not exist.
+    pub(super) deferred: Mutex<Vec<Deferred>>,
+    marker: Mutex<Checked>,
+}
+
+/// Which directory the marker was checked in, and what it said.
+#[derive(Debug, Default)]
+struct Checked {
+    directory: Option<(u64, u64)>,
+    store_id: String,
+}
+
+/// Locks a mutex whose holder cannot leave it half changed.
+pub(super) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Handle {
+    /// A handle on the store at `path`; touches nothing.
+    pub(super) fn new(path: PathBuf, options: OpenOptions) -> Self {
+        Self {
+            sync: Sync(!options.unsafe_no_fsync),
+            path,
+            options,
+            pending: Mutex::default(),
+            barrier: Mutex::default(),
+            deferred: Mutex::default(),
+            marker: Mutex::default(),
+        }
+    }
+
+    pub(super) fn info(&self) -> StoreInfo {
+        StoreInfo {
+            url: format!("file://{}", self.path.display()),
+            kind: "file",
+            store_id: locked(&self.marker).store_id.clone(),
+            local_dir: Some(self.path.clone()),
+        }
+    }
+
+    /// Learns the store id when there is a store; creates nothing.
+    pub(super) fn look(&self) -> Result<bool> {
+        let Some(root) = Root::open(&self.path)? else {
+            return Ok(false);
+        };
+        // An unreadable marker does not keep anybody from reading the rest.
+        if let Ok(Some(head)) = read_marker(&root) {
+            locked(&self.marker).store_id = head.store_id;
+        }
+        Ok(true)
+    }
+
+    /// The store for reading; `None` when it does not exist.
+    pub(super) fn read(&self) -> Result<Option<Root>> {
+        Root::open(&self.path)
+    }
+
+    /// The store for writing: created with its marker by the first write, refused when
+    /// a newer build made it.
+    pub(super) fn write(&self) -> Result<Root> {
+        let root = match Root::open(&self.path)? {
+            Some(root) => root,
+            None => {
+                create_root(&self.path, self.sync)?;
+                let gone = || Error::not_found(format!("store {} went away", self.path.display()));
+                Root::open(&self.path)?.ok_or_else(gone)?
+            }
+        };
+        let stat = rfs::fstat(&root.fd).map_err(|e| root.error("look at", "", e.into()))?;
+        let directory = Some((stat.st_dev, stat.st_ino));
+        let mut checked = locked(&self.marker);
+        if checked.directory != directory {
+            checked.store_id = self.check_marker(&root)?;
+            checked.directory = directory;
+        }
+        drop(checked);
+        self.take_deferred(&root);
+        Ok(root)
+    }
+
+    fn check_marker(&self, root: &Root) -> Result<String> {
+        if let Some(head) = read_marker(root)? {
+            return newer_refused(root, head);
+        }
+        refuse_foreign(root)?;
+        let marker = Marker {
+            format_version: FORMAT_VERSION,
+            store_id: uuid_v7(self.options.clock.now().0, &*self.options.ids)?,
+            created_at: self.options.clock.now().rfc3339(),
+            created_by: self.options.host.program.clone(),
+            kind: String::from("file"),
+            tenant: self.options.tenant.clone(),
+            objects_of: None,
+        };
+        let mut body = serde_json::to_vec_pretty(&marker)
+            .map_err(|e| Error::invalid("the store marker cannot be written").with_source(e))?;
+        body.push(b'\n');
+        let temp = fs::staging_name(&*self.options.ids)?;
+        let made = publish::stage(&root.fd, &temp, &body, self.sync)
+            .and_then(|()| publish::create(&root.fd, &temp, "store.json"))
+            .and_then(|new| self.sync.dir(&root.fd).map(|()| new))
+            .map_err(|e| root.write_error("write", "store.json", body.len() as u64, e))?;
+        if made {
+            return Ok(marker.store_id);
+        }
+        // Another process was faster: its marker counts.
+        let lost = || Error::corrupt(format!("{} has no store.json", root.path.display()));
+        newer_refused(root, read_marker(root)?.ok_or_else(lost)?)
+    }
+
+    /// Fails at a named point when a test asks for it.
+    pub(super) fn reach(&self, point: &str) -> Result<()> {
+        self.options.faults.reach(point)
+    }
+}
+
+fn newer_refused(root: &Root, head: MarkerHead) -> Result<String> {
+    if head.format_version <= FORMAT_VERSION {
+        return Ok(head.store_id);
+    }
+    let message = format!(
+        "store {} has format {}, this build writes format {FORMAT_VERSION}",
+        root.path.display(),
+        head.format_version
+    );
+    Err(Error::new(Kind::Newer, "store-newer", message)
+        .with_hint("upgrade backtrail; reading still works"))
+}
+
+fn read_marker(root: &Root) -> Result<Option<MarkerHead>> {
+    let fd = match root.at("store.json", fs::READ) {
+        Ok(fd) => fd,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(root.error("read", "store.json", e)),
+    };
+    let body = fs::read_at(&fd, 0, 1 << 20).map_err(|e| root.error("read", "store.json", e))?;
+    let head = serde_json::from_slice(&body).map_err(|e| {
+        let place = root.path.join("store.json");
+        Error::corrupt(format!("{} is not readable", place.display())).with_source(e)
+    })?;
+    Ok(Some(head))
+}
+
+/// A directory with other people's files and no marker is no store of ours: refusing
+/// it keeps a mistyped path from filling somebody's project.
+fn refuse_foreign(root: &Root) -> Result<()> {
+    let dir = root.dir("").map_err(|e| root.error("list", "", e))?;
+    let names = fs::entries(dir).map_err(|e| root.error("list", "", e))?;
+    let foreign = |name: &str| !name.starts_with('.') && !OUR_NAMES.contains(&name);
+    match names.iter().find(|e| !e.exact || foreign(&e.name)) {
+        None => Ok(()),
+        Some(odd) => Err(Error::refused(
+            "not-a-store",
+            format!(
+                "{} has no store.json and holds {:?}",
+                root.path.display(),
+                odd.name
+            ),
+        )
+        .with_hint("give --store an empty or new directory")),
+    }
+}
+
+/// Makes the store directory and its missing parents, 0700, each name made durable.
+fn create_root(path: &Path, sync: Sync) -> Result<()> {
+    let failed =
+        |at: &Path, e: io::Error| Error::store_io(format!("failed to create {}", at.display()), e);
+    let missing: Vec<&Path> = path.ancestors().take_while(|p| !p.exists()).collect();
+    for dir in missing.into_iter().rev() {
+        match rfs::mkdir(dir, fs::DIR_MODE) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::EXIST) => continue,
+            Err(e) => return Err(failed(dir, e.into())),
+        }
+        let parent = dir.parent().unwrap_or(dir);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rfs::open(parent, flags, Mode::empty()).map_err(|e| failed(dir, e.into()))?;
+        sync.dir(fd).map_err(|e| failed(dir, e))?;
+    }
+    Ok(())
+}
+
+/// A time-ordered UUID.
+fn uuid_v7(now_ns: i64, ids: &dyn IdSource) -> Result<String> {
+    let mut bytes = [0; 16];
+    ids.fill(&mut bytes)?;
+    let millis = u64::try_from(now_ns / 1_000_000).unwrap_or(0);
+    bytes[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
+    bytes[6] = bytes[6] & 0x0f | 0x70;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex = backtrail_core::ids::to_hex(&bytes);
+    let parts = [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    ];
+    Ok(parts.join("-"))
+}

@@ -1,0 +1,1 @@
+//! Layers: pure wrappers over a store.
