@@ -1,5 +1,7 @@
 //! This process and this machine: the real clock, real chance and who we are.
 
+#![expect(clippy::disallowed_methods, reason = "the only place that asks the system who and when")]
+
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use backtrail_core::clock::{Clock, Host, IdSource, Timestamp};
@@ -26,10 +28,7 @@ pub struct RandomIds;
 impl IdSource for RandomIds {
     fn fill(&self, buf: &mut [u8]) -> Result<()> {
         getrandom::fill(buf).map_err(|e| {
-            Error::failed(
-                "no-randomness",
-                format!("the system gave no random bytes: {e}"),
-            )
+            Error::failed("no-randomness", format!("the system gave no random bytes: {e}"))
         })
     }
 }
@@ -39,10 +38,7 @@ impl IdSource for RandomIds {
 /// `machine` is the content of `/etc/machine-id`, else the host name: a container
 /// without that file is told apart by its name alone.
 pub fn this_host() -> Host {
-    let name = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned();
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let machine = read_line("/etc/machine-id").unwrap_or_else(|| name.clone());
     Host {
         machine,
@@ -61,12 +57,7 @@ pub fn process_start(pid: u32) -> Option<u64> {
     let stat = read_line(&format!("/proc/{pid}/stat"))?;
     // The second field is the command in parentheses and may hold anything but its
     // own end; the start time is field 22.
-    stat.rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(19)?
-        .parse()
-        .ok()
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
 fn read_line(path: &str) -> Option<String> {

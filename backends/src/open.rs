@@ -81,13 +81,9 @@ pub fn parse(url: &str) -> Result<Location> {
         ))),
         Some(("mem", name)) if !name.is_empty() => Ok(Location::Memory(name.to_owned())),
         // The rest of such a URL may hold a password.
-        Some((scheme, _)) => Err(
-            Error::invalid(format!("store scheme {scheme:?} is not known"))
-                .with_hint("use a path, file:///path or mem://name"),
-        ),
-        None => Err(Error::invalid(format!(
-            "store {url:?} must be an absolute path or a URL"
-        ))),
+        Some((scheme, _)) => Err(Error::invalid(format!("store scheme {scheme:?} is not known"))
+            .with_hint("use a path, file:///path or mem://name")),
+        None => Err(Error::invalid(format!("store {url:?} must be an absolute path or a URL"))),
     }
 }
 

@@ -51,10 +51,7 @@ pub(super) fn check_fence(what: &str, fence: &Fence, stored: Option<u64>) -> Res
         Some(newer) if newer > fence.token => Err(Error::new(
             Kind::LostLease,
             "lost-lease",
-            format!(
-                "{what} was taken over: token {newer} is newer than ours ({})",
-                fence.token
-            ),
+            format!("{what} was taken over: token {newer} is newer than ours ({})", fence.token),
         )),
         _ => Ok(()),
     }
@@ -142,10 +139,7 @@ impl Handle {
             None => None,
         };
         let body = body.ok_or_else(|| absent(key))?;
-        Ok(Document {
-            version: version_of(&body),
-            body,
-        })
+        Ok(Document { version: version_of(&body), body })
     }
 
     pub(super) fn put_document(
@@ -209,19 +203,14 @@ impl Handle {
             if !publish::create(&fd, &temp, name).map_err(failed)? {
                 // Somebody who does not take our lock was faster.
                 let present = read(root, text)?;
-                return Err(conflict(
-                    key,
-                    present.as_ref().map(|b| version_of(b)).as_ref(),
-                ));
+                return Err(conflict(key, present.as_ref().map(|b| version_of(b)).as_ref()));
             }
         } else {
             publish::replace(&fd, &temp, name).map_err(failed)?;
         }
         self.reach("store.doc.named")?;
         // The name is there: the write happened, only its durability is unknown.
-        let unsure = Kind::Unavailable {
-            maybe_applied: true,
-        };
+        let unsure = Kind::Unavailable { maybe_applied: true };
         self.sync.dir(&fd).map_err(|e| failed(e).with_kind(unsure))
     }
 
@@ -230,9 +219,7 @@ impl Handle {
         let Some(root) = self.read()? else {
             return version.map_or(Ok(()), |_| Err(conflict(key, None)));
         };
-        let found = root
-            .stat(&text)
-            .map_err(|e| root.error("delete", &text, e))?;
+        let found = root.stat(&text).map_err(|e| root.error("delete", &text, e))?;
         if found.is_none() && version.is_none() {
             return Ok(());
         }
@@ -278,22 +265,10 @@ fn check_run(root: &Root, key: &DocKey) -> Result<()> {
     let Some(run) = key.run() else { return Ok(()) };
     let creates = matches!(key, DocKey::Run(_));
     if is_deleted(root, run)? {
-        let kind = if creates {
-            Kind::Conflict
-        } else {
-            Kind::NotFound
-        };
-        return Err(Error::new(
-            kind,
-            "deleted",
-            format!("run {run} was deleted"),
-        ));
+        let kind = if creates { Kind::Conflict } else { Kind::NotFound };
+        return Err(Error::new(kind, "deleted", format!("run {run} was deleted")));
     }
-    if creates {
-        Ok(())
-    } else {
-        run_exists(root, run)
-    }
+    if creates { Ok(()) } else { run_exists(root, run) }
 }
 
 /// Fails with `NotFound`, or `deleted`, unless the run document exists.

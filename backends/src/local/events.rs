@@ -59,11 +59,7 @@ fn push_line(out: &mut Vec<u8>, seq: u64, event: &[u8]) {
     out.extend_from_slice(format!("{{\"seq\":{seq}{comma}").as_bytes());
     // A line break between members is white space and must not end the line; inside a
     // string JSON knows none.
-    out.extend(
-        members
-            .iter()
-            .map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b }),
-    );
+    out.extend(members.iter().map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b }));
     out.push(b'\n');
 }
 
@@ -136,15 +132,11 @@ impl Handle {
             return Err(root.write_error("append to", &rel, lines.len() as u64, e));
         }
         let synced = self.sync.file(&fd).and_then(|()| match len {
-            0 => root
-                .dir(fs::split(&rel).0)
-                .and_then(|dir| self.sync.dir(dir)),
+            0 => root.dir(fs::split(&rel).0).and_then(|dir| self.sync.dir(dir)),
             _ => Ok(()),
         });
         // The lines stay and their numbers are used up.
-        let unsure = Kind::Unavailable {
-            maybe_applied: true,
-        };
+        let unsure = Kind::Unavailable { maybe_applied: true };
         synced.map_err(|e| failed(e).with_kind(unsure))?;
         Ok(first)
     }
@@ -172,10 +164,7 @@ fn tail(fd: &OwnedFd, len: u64) -> io::Result<(u64, bool)> {
         // The first line of a window may have begun before it.
         let whole = match start {
             0 => &bytes[..],
-            _ => bytes
-                .iter()
-                .position(|b| *b == b'\n')
-                .map_or(&[][..], |at| &bytes[at + 1..]),
+            _ => bytes.iter().position(|b| *b == b'\n').map_or(&[][..], |at| &bytes[at + 1..]),
         };
         if let Some(seq) = whole.rsplit(|b| *b == b'\n').find_map(seq_of) {
             return Ok((seq + 1, torn));
@@ -210,15 +199,7 @@ pub(super) struct Step {
 
 impl Reader {
     pub(super) fn new(run: RunId, from: u64) -> Self {
-        Self {
-            run,
-            offset: 0,
-            from,
-            last: None,
-            valid: 0,
-            corrupt: 0,
-            skipping: false,
-        }
+        Self { run, offset: 0, from, last: None, valid: 0, corrupt: 0, skipping: false }
     }
 
     /// The next events.
@@ -229,10 +210,7 @@ impl Reader {
         let fd = match root.at(&rel, fs::READ) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 run_exists(&root, &self.run)?;
-                return Ok(Step {
-                    events: Vec::new(),
-                    at_end: true,
-                });
+                return Ok(Step { events: Vec::new(), at_end: true });
             }
             fd => fd.map_err(|e| root.error("read", &rel, e))?,
         };
@@ -241,10 +219,7 @@ impl Reader {
             let bytes =
                 fs::read_at(&fd, self.offset, want).map_err(|e| root.error("read", &rel, e))?;
             let at_end = bytes.len() < want;
-            let whole = bytes
-                .iter()
-                .rposition(|b| *b == b'\n')
-                .map_or(0, |at| at + 1);
+            let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
             if whole == 0 && !at_end && !self.skipping && want <= MAX_LINE {
                 want = (want * 4).min(MAX_LINE + 1);
                 continue;
@@ -273,10 +248,7 @@ impl Reader {
                     self.valid += 1;
                     self.last = Some(seq);
                     if seq >= self.from {
-                        events.push(EventRecord {
-                            seq,
-                            body: Bytes::copy_from_slice(line),
-                        });
+                        events.push(EventRecord { seq, body: Bytes::copy_from_slice(line) });
                     }
                 }
                 _ if line.is_empty() => {}
@@ -288,10 +260,8 @@ impl Reader {
     /// Fails with `events-corrupted` when too many lines could not be read.
     pub(super) fn verdict(&self) -> Result<()> {
         if self.corrupt > 100 || (self.corrupt > 1 && self.corrupt > 2 * self.valid) {
-            let message = format!(
-                "{} event lines of run {} cannot be read",
-                self.corrupt, self.run
-            );
+            let message =
+                format!("{} event lines of run {} cannot be read", self.corrupt, self.run);
             return Err(Error::corrupt(message).with_code("events-corrupted"));
         }
         Ok(())

@@ -17,20 +17,14 @@ pub(super) const DIR_MODE: Mode = Mode::RWXU;
 /// Mode of every file of a store.
 pub(super) const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-const DIR_FLAGS: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+const DIR_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Opening to read: no link, and no waiting for the writer of a pipe.
-pub(super) const READ: OFlags = OFlags::RDONLY
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::CLOEXEC);
+pub(super) const READ: OFlags =
+    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 /// Opening to append or patch.
-pub(super) const WRITE: OFlags = OFlags::RDWR
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::CLOEXEC);
+pub(super) const WRITE: OFlags =
+    OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// The open store directory.
 #[derive(Debug)]
@@ -45,19 +39,14 @@ impl Root {
     pub(super) fn open(path: &Path) -> Result<Option<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rfs::open(path, flags, Mode::empty()) {
-            Ok(fd) => Ok(Some(Self {
-                fd,
-                path: path.to_owned(),
-            })),
+            Ok(fd) => Ok(Some(Self { fd, path: path.to_owned() })),
             Err(Errno::NOENT) => Ok(None),
-            Err(Errno::NOTDIR) => Err(Error::invalid(format!(
-                "store {} is not a directory",
-                path.display()
-            ))),
-            Err(e) => Err(Error::store_io(
-                format!("failed to open store {}", path.display()),
-                e.into(),
-            )),
+            Err(Errno::NOTDIR) => {
+                Err(Error::invalid(format!("store {} is not a directory", path.display())))
+            }
+            Err(e) => {
+                Err(Error::store_io(format!("failed to open store {}", path.display()), e.into()))
+            }
         }
     }
 
@@ -126,14 +115,11 @@ impl Root {
         if error.code() != "store-full" {
             return error;
         }
-        let free = rfs::fstatvfs(&self.fd)
-            .map(|s| s.f_bavail.saturating_mul(s.f_frsize))
-            .unwrap_or(0);
+        let free =
+            rfs::fstatvfs(&self.fd).map(|s| s.f_bavail.saturating_mul(s.f_frsize)).unwrap_or(0);
         let place = self.path.join(rel);
-        let message = format!(
-            "failed to {what} {}: needs {need} bytes, {free} are free",
-            place.display()
-        );
+        let message =
+            format!("failed to {what} {}: needs {need} bytes, {free} are free", place.display());
         Error::new(Kind::Failed, "store-full", message)
             .with_detail("need", need)
             .with_detail("free", free)
@@ -160,6 +146,11 @@ pub(super) fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
+/// Whether anything lies at `path`, links followed; used only to find a parent.
+pub(super) fn exists(path: &Path) -> bool {
+    rfs::stat(path).is_ok()
+}
+
 /// The length of a regular file.
 pub(super) fn len_of(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
@@ -175,10 +166,7 @@ pub(super) fn age_of(stat: &Stat, now: Duration) -> Duration {
 /// The clock with which the kernel stamps files, since 1970.
 pub(super) fn file_clock() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    Duration::new(
-        u64::try_from(now.tv_sec).unwrap_or(0),
-        u32::try_from(now.tv_nsec).unwrap_or(0),
-    )
+    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 #[cfg(target_os = "linux")]
@@ -186,11 +174,7 @@ fn open_beneath(root: &OwnedFd, rel: &str, flags: OFlags, mode: Mode) -> io::Res
     use rustix::fs::ResolveFlags;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     // The kernel refuses a mode for an open that cannot create.
-    let create_mode = if flags.contains(OFlags::CREATE) {
-        mode
-    } else {
-        Mode::empty()
-    };
+    let create_mode = if flags.contains(OFlags::CREATE) { mode } else { Mode::empty() };
     loop {
         match rfs::openat2(root, rel, flags, create_mode, resolve) {
             // A rename elsewhere made the kernel give up the walk: walk again.
@@ -317,8 +301,7 @@ pub(super) fn staging_name(ids: &dyn IdSource) -> Result<String> {
 
 /// True for a staging name.
 pub(super) fn is_staging(name: &str) -> bool {
-    name.strip_prefix(".tmp-")
-        .is_some_and(|hex| backtrail_core::ids::is_hex(hex, 16))
+    name.strip_prefix(".tmp-").is_some_and(|hex| backtrail_core::ids::is_hex(hex, 16))
 }
 
 /// A row of a directory.
@@ -339,9 +322,7 @@ pub(super) fn entries(dir: impl AsFd) -> io::Result<Vec<Entry>> {
             continue;
         }
         let exact = std::str::from_utf8(bytes).is_ok();
-        let name = std::ffi::OsStr::from_bytes(bytes)
-            .to_string_lossy()
-            .into_owned();
+        let name = std::ffi::OsStr::from_bytes(bytes).to_string_lossy().into_owned();
         out.push(Entry { name, exact });
     }
     Ok(out)

@@ -215,11 +215,7 @@ fn refuse_foreign(root: &Root) -> Result<()> {
         None => Ok(()),
         Some(odd) => Err(Error::refused(
             "not-a-store",
-            format!(
-                "{} has no store.json and holds {:?}",
-                root.path.display(),
-                odd.name
-            ),
+            format!("{} has no store.json and holds {:?}", root.path.display(), odd.name),
         )
         .with_hint("give --store an empty or new directory")),
     }
@@ -229,7 +225,7 @@ fn refuse_foreign(root: &Root) -> Result<()> {
 fn create_root(path: &Path, sync: Sync) -> Result<()> {
     let failed =
         |at: &Path, e: io::Error| Error::store_io(format!("failed to create {}", at.display()), e);
-    let missing: Vec<&Path> = path.ancestors().take_while(|p| !p.exists()).collect();
+    let missing: Vec<&Path> = path.ancestors().take_while(|p| !fs::exists(p)).collect();
     for dir in missing.into_iter().rev() {
         match rfs::mkdir(dir, fs::DIR_MODE) {
             Ok(()) => {}
@@ -253,12 +249,6 @@ fn uuid_v7(now_ns: i64, ids: &dyn IdSource) -> Result<String> {
     bytes[6] = bytes[6] & 0x0f | 0x70;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let hex = backtrail_core::ids::to_hex(&bytes);
-    let parts = [
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..],
-    ];
+    let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
     Ok(parts.join("-"))
 }

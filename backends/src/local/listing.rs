@@ -36,10 +36,7 @@ impl Handle {
         let Some(root) = self.read()? else {
             return Ok(Vec::new());
         };
-        let mut found = Found {
-            rows: Vec::new(),
-            now: fs::file_clock(),
-        };
+        let mut found = Found { rows: Vec::new(), now: fs::file_clock() };
         let text = prefix.to_string();
         let top = text.trim_end_matches('/');
         found.walk(&root, top)?;
@@ -78,11 +75,7 @@ impl Handle {
         };
         let odd = |e: &fs::Entry| !is_hex(&e.name, 2) && !fs::is_staging(&e.name);
         let names = fs::entries(&dir).map_err(failed)?;
-        Ok(names
-            .into_iter()
-            .filter(odd)
-            .map(|e| ListedObject::Foreign(e.name))
-            .collect())
+        Ok(names.into_iter().filter(odd).map(|e| ListedObject::Foreign(e.name)).collect())
     }
 
     /// Removes staging files older than a day, in every directory of the store.
@@ -152,11 +145,7 @@ fn scan_fan(
 }
 
 fn join(dir: &str, name: &str) -> String {
-    if dir.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{dir}/{name}")
-    }
+    if dir.is_empty() { name.to_owned() } else { format!("{dir}/{name}") }
 }
 
 impl Found {
@@ -203,14 +192,7 @@ impl Found {
         match read(root, &rel) {
             Ok(Some(body)) => {
                 let age = fs::age_of(stat, self.now);
-                self.rows.push((
-                    rel,
-                    Listed::Doc {
-                        key,
-                        version: version_of(&body),
-                        age,
-                    },
-                ));
+                self.rows.push((rel, Listed::Doc { key, version: version_of(&body), age }));
             }
             // Deleted while we looked.
             Ok(None) => {}

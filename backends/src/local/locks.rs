@@ -45,9 +45,7 @@ fn file_of(name: &LockName) -> String {
 
 /// The newest token given out for a lock, when one is known.
 pub(super) fn newest_token(root: &Root, name: &LockName) -> Option<u64> {
-    let fd = root
-        .at(&format!("{}.token", file_of(name)), fs::READ)
-        .ok()?;
+    let fd = root.at(&format!("{}.token", file_of(name)), fs::READ).ok()?;
     parse_token(&fs::read_at(fd, 0, 64).ok()?)
 }
 
@@ -186,11 +184,7 @@ impl LocalStore {
         let end = Instant::now() + request.wait;
         let mut poll = FIRST_POLL;
         let base = file_of(&name);
-        let mut attempt = Attempt {
-            request,
-            base,
-            announced: None,
-        };
+        let mut attempt = Attempt { request, base, announced: None };
         loop {
             let handle = self.0.clone();
             let (tried, back) = blocking(move || {
@@ -266,9 +260,7 @@ impl Attempt {
         let flags = fs::WRITE | OFlags::CREATE;
         let mut opened = root.at(&rel, flags);
         if matches!(&opened, Err(e) if e.kind() == io::ErrorKind::NotFound) {
-            opened = root
-                .make_dir(DIR, fs::Sync(false))
-                .and_then(|_| root.at(&rel, flags));
+            opened = root.make_dir(DIR, fs::Sync(false)).and_then(|_| root.at(&rel, flags));
         }
         let error = match opened {
             Ok(fd) => return Ok(Some(fd)),
@@ -300,9 +292,7 @@ impl Attempt {
         let host = &handle.options.host;
         let holder = Holder {
             guard: handle.options.ids.hex(16)?,
-            program: format!("{} {}", host.program, request.command)
-                .trim()
-                .to_owned(),
+            program: format!("{} {}", host.program, request.command).trim().to_owned(),
             host: host.name.clone(),
             pid: host.pid,
             runner_id: None,
@@ -313,21 +303,14 @@ impl Attempt {
         };
         // For messages only: a holder that cannot be written down holds all the same.
         let rel = format!("{}.holder", self.base);
-        if let (Ok(fd), Ok(body)) = (
-            root.at(&rel, fs::WRITE | OFlags::CREATE),
-            serde_json::to_vec(&holder),
-        ) {
+        if let (Ok(fd), Ok(body)) =
+            (root.at(&rel, fs::WRITE | OFlags::CREATE), serde_json::to_vec(&holder))
+        {
             let _ = rfs::ftruncate(&fd, 0)
                 .map_err(io::Error::from)
                 .and_then(|()| fs::write_all_at(&fd, &body, 0));
         }
-        Ok(Hold {
-            root,
-            base: self.base.clone(),
-            file,
-            token,
-            guard: holder.guard,
-        })
+        Ok(Hold { root, base: self.base.clone(), file, token, guard: holder.guard })
     }
 
     /// One above every earlier token (CLD-G2), also when the file was lost or spoiled:
@@ -345,14 +328,11 @@ impl Attempt {
             None => spoiled(),
         };
         if let LockName::Run(run) = &self.request.name {
-            let record = read(root, &DocKey::Run(run.clone()).to_string())
-                .ok()
-                .flatten();
+            let record = read(root, &DocKey::Run(run.clone()).to_string()).ok().flatten();
             last = last.max(record.as_deref().and_then(token_of).unwrap_or(0));
         }
-        let token = last
-            .checked_add(1)
-            .ok_or_else(|| Error::corrupt(format!("{rel} has run out")))?;
+        let token =
+            last.checked_add(1).ok_or_else(|| Error::corrupt(format!("{rel} has run out")))?;
         // One short write in place: a kill leaves the old number or the new one.
         fs::write_all_at(&fd, format!("{token:020}\n").as_bytes(), 0).map_err(failed)?;
         rfs::ftruncate(&fd, 21).map_err(|e| failed(e.into()))?;
@@ -379,10 +359,7 @@ fn flock(fd: &OwnedFd, how: FlockOperation) -> Result<bool> {
             Ok(()) => Ok(true),
             Err(Errno::WOULDBLOCK) => Ok(false),
             Err(Errno::INTR) => continue,
-            Err(e) => Err(Error::store_io(
-                "failed to lock a file of the store",
-                e.into(),
-            )),
+            Err(e) => Err(Error::store_io("failed to lock a file of the store", e.into())),
         };
     }
 }
@@ -397,10 +374,7 @@ impl Handle {
 
     fn defer(&self, request: &LockRequest) -> Box<dyn HeldLock> {
         let slot = Arc::new(Mutex::new(Slot::Waiting));
-        let deferred = Deferred {
-            request: request.clone(),
-            slot: Arc::downgrade(&slot),
-        };
+        let deferred = Deferred { request: request.clone(), slot: Arc::downgrade(&slot) };
         locked(&self.deferred).push(deferred);
         Box::new(DeferredHold(slot))
     }
@@ -415,23 +389,13 @@ impl Handle {
     }
 
     fn take_now(&self, root: &Root, request: LockRequest) -> Option<Hold> {
-        let attempt = Attempt {
-            base: file_of(&request.name),
-            request,
-            announced: None,
-        };
-        let root = Arc::new(Root {
-            fd: root.fd.try_clone().ok()?,
-            path: root.path.clone(),
-        });
+        let attempt = Attempt { base: file_of(&request.name), request, announced: None };
+        let root = Arc::new(Root { fd: root.fd.try_clone().ok()?, path: root.path.clone() });
         let file = attempt.open(&root, "lock").ok()??;
         let free = flock(&file, FlockOperation::NonBlockingLockShared).ok()?;
         if !free || !is_current(&root, &attempt.base, &file) {
             return None;
         }
-        attempt
-            .taken(self, root, file)
-            .map_err(|e| debug_assert!(e.kind() != Kind::Invalid))
-            .ok()
+        attempt.taken(self, root, file).map_err(|e| debug_assert!(e.kind() != Kind::Invalid)).ok()
     }
 }

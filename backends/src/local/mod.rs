@@ -92,17 +92,13 @@ impl Store for LocalStore {
     }
     async fn get_object(&self, digest: &Digest) -> Result<Bytes> {
         let digest = *digest;
-        self.run(move |h| h.get_object(h.read()?.as_ref(), &digest))
-            .await
+        self.run(move |h| h.get_object(h.read()?.as_ref(), &digest)).await
     }
     async fn get_objects(&self, batch: &[Digest]) -> Result<Vec<Result<Bytes>>> {
         let batch = batch.to_vec();
         self.run(move |h| {
             let root = h.read()?;
-            Ok(batch
-                .iter()
-                .map(|d| h.get_object(root.as_ref(), d))
-                .collect())
+            Ok(batch.iter().map(|d| h.get_object(root.as_ref(), d)).collect())
         })
         .await
     }
@@ -134,10 +130,7 @@ impl Store for LocalStore {
             let root = h.write()?;
             // What a barrier is about to name must not come back after we answered.
             let _barrier = locked(&h.barrier);
-            let delete = |d| {
-                h.delete_one(Some(&root), d)
-                    .unwrap_or_else(DeleteOutcome::Failed)
-            };
+            let delete = |d| h.delete_one(Some(&root), d).unwrap_or_else(DeleteOutcome::Failed);
             Ok(batch.iter().map(delete).collect())
         })
         .await
@@ -161,13 +154,11 @@ impl Store for LocalStore {
         fence: Option<&Fence>,
     ) -> Result<Version> {
         let (key, fence) = (key.clone(), fence.cloned());
-        self.run(move |h| h.put_document(&key, &body, &expect, fence.as_ref()))
-            .await
+        self.run(move |h| h.put_document(&key, &body, &expect, fence.as_ref())).await
     }
     async fn delete(&self, key: &DocKey, version: Option<&Version>) -> Result<()> {
         let (key, version) = (key.clone(), version.cloned());
-        self.run(move |h| h.delete_document(&key, version.as_ref()))
-            .await
+        self.run(move |h| h.delete_document(&key, version.as_ref())).await
     }
     fn list(&self, prefix: &Prefix) -> BoxStream<'_, Result<Listed>> {
         let prefix = prefix.clone();
@@ -186,8 +177,7 @@ impl Store for LocalStore {
         fence: Option<&Fence>,
     ) -> Result<u64> {
         let (run, fence) = (run.clone(), fence.cloned());
-        self.run(move |h| h.append_events(&run, &events, fence.as_ref()))
-            .await
+        self.run(move |h| h.append_events(&run, &events, fence.as_ref())).await
     }
     fn read_events(&self, run: &RunId, from: u64) -> BoxStream<'_, Result<EventRecord>> {
         self.event_stream(events::Reader::new(run.clone(), from), false)
@@ -203,8 +193,7 @@ impl Store for LocalStore {
         fence: Option<&Fence>,
     ) -> Result<u64> {
         let (run, fence) = (run.clone(), fence.cloned());
-        self.run(move |h| h.append_log(&run, offset, &bytes, fence.as_ref()))
-            .await
+        self.run(move |h| h.append_log(&run, offset, &bytes, fence.as_ref())).await
     }
     async fn read_log(&self, run: &RunId, from: u64, to: u64) -> Result<Vec<LogPart>> {
         let run = run.clone();
@@ -217,10 +206,7 @@ impl Store for LocalStore {
             async move {
                 let mut at = at?;
                 loop {
-                    match self
-                        .read_log(&run, at, at.saturating_add(FOLLOW_BYTES))
-                        .await
-                    {
+                    match self.read_log(&run, at, at.saturating_add(FOLLOW_BYTES)).await {
                         Err(e) => return Some((vec![Err(e)], None)),
                         Ok(parts) if parts.is_empty() => tokio::time::sleep(FOLLOW_POLL).await,
                         Ok(parts) => {
@@ -231,9 +217,7 @@ impl Store for LocalStore {
                 }
             }
         };
-        stream::unfold(Some(from), step)
-            .flat_map(stream::iter)
-            .boxed()
+        stream::unfold(Some(from), step).flat_map(stream::iter).boxed()
     }
 
     async fn lock(&self, request: LockRequest) -> Result<Guard> {
@@ -285,9 +269,7 @@ impl LocalStore {
                 }
             }
         };
-        stream::unfold(Some(reader), next)
-            .flat_map(stream::iter)
-            .boxed()
+        stream::unfold(Some(reader), next).flat_map(stream::iter).boxed()
     }
 }
 
@@ -296,11 +278,7 @@ impl Handle {
     fn health(&self) -> Result<StoreHealth> {
         use rustix::fs as rfs;
         // A store that does not exist yet will lie where its nearest parent lies.
-        let place = self
-            .path
-            .ancestors()
-            .find(|p| p.exists())
-            .unwrap_or(&self.path);
+        let place = self.path.ancestors().find(|p| fs::exists(p)).unwrap_or(&self.path);
         let failed = |e: rustix::io::Errno| {
             Error::store_io(format!("failed to look at {}", place.display()), e.into())
         };

@@ -113,10 +113,7 @@ fn read_file(root: &Root, digest: &Digest, rel: &str, compressed: bool) -> Resul
     let len = fs::len_of(&stat);
     // No stored form is longer than the longest content.
     if len == 0 || len > MAX_BYTES as u64 {
-        return Ok(Found::Wrong(corrupt(
-            digest,
-            &format!("{len} bytes are stored"),
-        )));
+        return Ok(Found::Wrong(corrupt(digest, &format!("{len} bytes are stored"))));
     }
     let stored = fs::read_at(&fd, 0, len as usize).map_err(|e| root.error("read", rel, e))?;
     let raw = if compressed {
@@ -194,11 +191,7 @@ impl Handle {
         }
         let stored = self.stage(root, object, temp, wrong)?;
         let healed = mode == PutObjects::Check && wrong != [false; 2];
-        Ok(if healed {
-            PutOutcome::Healed { stored }
-        } else {
-            PutOutcome::Stored { stored }
-        })
+        Ok(if healed { PutOutcome::Healed { stored } } else { PutOutcome::Stored { stored } })
     }
 
     /// Writes the bytes under a staging name; the bytes written.
@@ -282,10 +275,7 @@ impl Handle {
         };
         Err(Error::failed(
             "not-stored",
-            format!(
-                "{} objects were not stored, among them {digest}: {why}",
-                pending.lost.len()
-            ),
+            format!("{} objects were not stored, among them {digest}: {why}", pending.lost.len()),
         ))
     }
 
@@ -293,11 +283,8 @@ impl Handle {
         let _one = locked(&self.barrier);
         let (work, new_dirs) = {
             let mut pending = locked(&self.pending);
-            let work: Vec<(Digest, Staged)> = pending
-                .staged
-                .iter()
-                .map(|(d, s)| (*d, s.clone()))
-                .collect();
+            let work: Vec<(Digest, Staged)> =
+                pending.staged.iter().map(|(d, s)| (*d, s.clone())).collect();
             (work, std::mem::take(&mut pending.new_dirs))
         };
         if work.is_empty() {
@@ -316,12 +303,8 @@ impl Handle {
         if work.len() <= SYNC_EACH {
             for (digest, staged) in work {
                 let rel = format!("{}/{}", dir_of(digest), staged.temp);
-                let fd = root
-                    .at(&rel, fs::READ)
-                    .map_err(|e| root.error("sync", &rel, e))?;
-                self.sync
-                    .file(fd)
-                    .map_err(|e| root.error("sync", &rel, e))?;
+                let fd = root.at(&rel, fs::READ).map_err(|e| root.error("sync", &rel, e))?;
+                self.sync.file(fd).map_err(|e| root.error("sync", &rel, e))?;
             }
         } else {
             self.sync.everything(&top).map_err(failed)?;
@@ -418,10 +401,7 @@ impl Handle {
             _ => None,
         };
         let place = root.as_ref().zip(top.as_ref());
-        batch
-            .iter()
-            .map(|(digest, raw)| self.contains_one(place, digest, *raw))
-            .collect()
+        batch.iter().map(|(digest, raw)| self.contains_one(place, digest, *raw)).collect()
     }
 
     fn contains_one(
@@ -446,12 +426,7 @@ impl Handle {
         let framed = match stat(&short(digest, true))? {
             None => None,
             Some(s) if !fs::is_file(&s) => Some(false),
-            Some(s) => Some(header_fits(
-                root,
-                &format!("{rel}.zst"),
-                raw,
-                fs::len_of(&s),
-            )?),
+            Some(s) => Some(header_fits(root, &format!("{rel}.zst"), raw, fs::len_of(&s))?),
         };
         // Two spellings that disagree are a reason to put again.
         Ok(match (plain, framed) {
@@ -481,20 +456,13 @@ impl Handle {
             let (_, name) = fs::split(&rel);
             gone |= fs::unlink(&fd, name).map_err(|e| root.error("delete", &rel, e))?;
         }
-        Ok(if gone {
-            DeleteOutcome::Deleted
-        } else {
-            DeleteOutcome::Absent
-        })
+        Ok(if gone { DeleteOutcome::Deleted } else { DeleteOutcome::Absent })
     }
 
     /// The digests staged by this handle whose name begins with `fan`, for listings.
     pub(super) fn staged_below(&self, fan: &str) -> Vec<(Digest, u64)> {
         let pending = locked(&self.pending);
-        let ours = pending
-            .staged
-            .iter()
-            .filter(|(d, _)| d.hex().starts_with(fan));
+        let ours = pending.staged.iter().filter(|(d, _)| d.hex().starts_with(fan));
         ours.map(|(d, s)| (*d, s.stored)).collect()
     }
 }
@@ -521,15 +489,6 @@ fn remove(root: &Root, dir: &str, temp: &str) {
 /// store that forbids it is no error.
 fn refresh(fd: &OwnedFd) {
     use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: UTIME_NOW as _,
-    };
-    let _ = rfs::futimens(
-        fd,
-        &Timestamps {
-            last_access: now,
-            last_modification: now,
-        },
-    );
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW as _ };
+    let _ = rfs::futimens(fd, &Timestamps { last_access: now, last_modification: now });
 }

@@ -41,11 +41,7 @@ fn read_holes(root: &Root, run: &RunId) -> Result<Holes> {
     let body = fs::read_at(&fd, 0, len as usize).map_err(|e| root.error("read", &rel, e))?;
     let pairs: Vec<(u64, u64)> = serde_json::from_slice(&body)
         .map_err(|e| Error::corrupt(format!("{rel} is not readable")).with_source(e))?;
-    Ok(Holes::new(
-        pairs
-            .into_iter()
-            .map(|(at, len)| at..at.saturating_add(len)),
-    ))
+    Ok(Holes::new(pairs.into_iter().map(|(at, len)| at..at.saturating_add(len))))
 }
 
 impl Handle {
@@ -55,11 +51,8 @@ impl Handle {
         let failed = |e| root.error("write", &rel, e);
         let fd = root.dir(dir).map_err(failed)?;
         let temp = fs::staging_name(&*self.options.ids)?;
-        let pairs: Vec<(u64, u64)> = holes
-            .ranges()
-            .iter()
-            .map(|r| (r.start, r.end - r.start))
-            .collect();
+        let pairs: Vec<(u64, u64)> =
+            holes.ranges().iter().map(|r| (r.start, r.end - r.start)).collect();
         let body = serde_json::to_vec(&pairs)
             .map_err(|e| Error::invalid("holes cannot be written").with_source(e))?;
         publish::stage(&fd, &temp, &body, fs::Sync(false)).map_err(failed)?;
@@ -82,9 +75,7 @@ impl Handle {
         let fd = open_log(&root, &rel)?;
         let len = length(&root, &rel, &fd)?;
         let at = offset.unwrap_or(len);
-        let end = at
-            .checked_add(bytes.len() as u64)
-            .filter(|end| i64::try_from(*end).is_ok());
+        let end = at.checked_add(bytes.len() as u64).filter(|end| i64::try_from(*end).is_ok());
         let end = end.ok_or_else(|| {
             Error::invalid(format!("log offset {at} of run {run} is out of range"))
         })?;
@@ -159,10 +150,7 @@ fn missing(
         let there = fs::read_at(fd, range.start, ours.len())
             .map_err(|e| root.error("read", &path_of(run), e))?;
         if there != bytes[ours] {
-            let message = format!(
-                "the log of run {run} has other bytes at offset {}",
-                range.start
-            );
+            let message = format!("the log of run {run} has other bytes at offset {}", range.start);
             return Err(Error::new(Kind::Conflict, "conflict", message));
         }
     }

@@ -1,5 +1,7 @@
 //! What only a store of files has: its layout, staging, links, modes and read-only places.
 
+#![expect(clippy::disallowed_methods, reason = "tests plant files by hand")]
+
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
@@ -26,17 +28,12 @@ fn object(text: &str) -> Object {
 }
 
 async fn put(store: &LocalStore, objects: &[Object]) -> Vec<PutOutcome> {
-    store
-        .put_objects(objects.to_vec(), PutObjects::Check)
-        .await
-        .expect("puts")
+    store.put_objects(objects.to_vec(), PutObjects::Check).await.expect("puts")
 }
 
 fn path_of(dir: &Path, digest: &Digest) -> std::path::PathBuf {
     let hex = digest.hex();
-    dir.join("workspace-objects")
-        .join(&hex[..2])
-        .join(&hex[2..])
+    dir.join("workspace-objects").join(&hex[..2]).join(&hex[2..])
 }
 
 fn names(dir: &Path) -> Vec<String> {
@@ -61,75 +58,25 @@ async fn reading_creates_nothing() {
     let dir = temp.path().join("a/store");
     let store = store(&dir);
     let digest = object("x").digest();
-    assert!(
-        store
-            .get_object(&digest)
-            .await
-            .expect_err("absent")
-            .is_not_found()
-    );
-    assert_eq!(
-        store.contains(&[(digest, 1)]).await.expect("answers"),
-        [false]
-    );
-    assert!(
-        store
-            .get(&DocKey::Damage)
-            .await
-            .expect_err("absent")
-            .is_not_found()
-    );
-    assert!(
-        store
-            .list(&Prefix::All)
-            .try_collect::<Vec<_>>()
-            .await
-            .expect("empty")
-            .is_empty()
-    );
-    assert!(
-        store
-            .list_objects()
-            .try_collect::<Vec<_>>()
-            .await
-            .expect("empty")
-            .is_empty()
-    );
-    store
-        .delete(&DocKey::Damage, None)
-        .await
-        .expect("nothing to do");
-    store
-        .delete_objects(&[digest])
-        .await
-        .expect("nothing to do");
+    assert!(store.get_object(&digest).await.expect_err("absent").is_not_found());
+    assert_eq!(store.contains(&[(digest, 1)]).await.expect("answers"), [false]);
+    assert!(store.get(&DocKey::Damage).await.expect_err("absent").is_not_found());
+    assert!(store.list(&Prefix::All).try_collect::<Vec<_>>().await.expect("empty").is_empty());
+    assert!(store.list_objects().try_collect::<Vec<_>>().await.expect("empty").is_empty());
+    store.delete(&DocKey::Damage, None).await.expect("nothing to do");
+    store.delete_objects(&[digest]).await.expect("nothing to do");
     store.flush().await.expect("nothing to do");
     store.maintain().await.expect("nothing to do");
     let run: RunId = "r".parse().expect("run id");
-    assert!(
-        store
-            .append_events(&run, vec![Bytes::from("{}")], None)
-            .await
-            .is_err()
-    );
+    assert!(store.append_events(&run, vec![Bytes::from("{}")], None).await.is_err());
     let request = LockRequest::new(LockName::Objects, LockMode::Shared, Duration::ZERO, "list");
     let guard = store.lock(request.clone()).await.expect("shared");
     assert!(!temp.path().join("a").exists());
     // The first write takes the lock for real.
     put(&store, &[object("x")]).await;
     guard.check().expect("still held");
-    let exclusive = LockRequest {
-        mode: LockMode::Exclusive,
-        ..request
-    };
-    assert_eq!(
-        store
-            .lock(exclusive.clone())
-            .await
-            .expect_err("held")
-            .kind(),
-        Kind::Busy
-    );
+    let exclusive = LockRequest { mode: LockMode::Exclusive, ..request };
+    assert_eq!(store.lock(exclusive.clone()).await.expect_err("held").kind(), Kind::Busy);
     drop(guard);
     store.lock(exclusive).await.expect("free");
 }
@@ -145,43 +92,22 @@ async fn objects_get_their_names_at_the_barrier() {
         assert!(matches!(outcome, PutOutcome::Stored { .. }), "{outcome:?}");
     }
     let staged = names(&dir);
-    assert_eq!(
-        staged.iter().filter(|n| n.contains(".tmp-")).count(),
-        3,
-        "{staged:?}"
-    );
+    assert_eq!(staged.iter().filter(|n| n.contains(".tmp-")).count(), 3, "{staged:?}");
     // The own handle sees them, another one does not.
     let other = LocalStore::new(&dir, OpenOptions::default());
     for o in &all {
         assert_eq!(store.get_object(&o.digest()).await.expect("own"), o.bytes());
-        assert!(
-            other
-                .get_object(&o.digest())
-                .await
-                .expect_err("other")
-                .is_not_found()
-        );
+        assert!(other.get_object(&o.digest()).await.expect_err("other").is_not_found());
         let question = [(o.digest(), o.bytes().len() as u64)];
         assert_eq!(store.contains(&question).await.expect("own"), [true]);
     }
-    assert!(
-        put(&store, &all)
-            .await
-            .iter()
-            .all(|o| matches!(o, PutOutcome::Present))
-    );
+    assert!(put(&store, &all).await.iter().all(|o| matches!(o, PutOutcome::Present)));
     store.flush().await.expect("flushes");
     assert!(!names(&dir).iter().any(|n| n.contains(".tmp-")));
     for o in &all {
-        assert_eq!(
-            other.get_object(&o.digest()).await.expect("named"),
-            o.bytes()
-        );
+        assert_eq!(other.get_object(&o.digest()).await.expect("named"), o.bytes());
     }
-    assert_eq!(
-        std::fs::read(path_of(&dir, &all[0].digest())).expect("raw"),
-        b"one"
-    );
+    assert_eq!(std::fs::read(path_of(&dir, &all[0].digest())).expect("raw"), b"one");
     let framed = std::fs::read(path_of(&dir, &big.digest()).with_extension("zst")).expect("framed");
     assert_eq!(codec::decode(&framed).expect("decodes"), big.bytes()[..]);
 }
@@ -201,12 +127,7 @@ async fn a_wrong_object_is_healed_whatever_its_spelling() {
         std::fs::write(&zst, bytes).expect("writes");
     };
     let other = "x".repeat(5);
-    for bytes in [
-        &b""[..],
-        b"sm",
-        other.as_bytes(),
-        &[0x50, 0x2a, 0x4d, 0x18, 16, 0, 0, 0],
-    ] {
+    for bytes in [&b""[..], b"sm", other.as_bytes(), &[0x50, 0x2a, 0x4d, 0x18, 16, 0, 0, 0]] {
         spoil(bytes);
         for o in [&small, &big] {
             let e = store.get_object(&o.digest()).await.expect_err("wrong");
@@ -216,17 +137,11 @@ async fn a_wrong_object_is_healed_whatever_its_spelling() {
             assert!(matches!(outcome, PutOutcome::Healed { .. }), "{outcome:?}");
         }
         store.flush().await.expect("flushes");
-        assert_eq!(
-            store.get_object(&big.digest()).await.expect("healed"),
-            big.bytes()
-        );
+        assert_eq!(store.get_object(&big.digest()).await.expect("healed"), big.bytes());
     }
     // A wrong second spelling goes away with the healing.
     std::fs::write(&raw_of_big, b"junk").expect("writes");
-    assert_eq!(
-        store.get_object(&big.digest()).await.expect("either"),
-        big.bytes()
-    );
+    assert_eq!(store.get_object(&big.digest()).await.expect("either"), big.bytes());
     let question = [(big.digest(), big.bytes().len() as u64)];
     assert_eq!(store.contains(&question).await.expect("answers"), [false]);
     put(&store, std::slice::from_ref(&big)).await;
@@ -243,10 +158,7 @@ async fn files_are_private_and_odd_ones_are_foreign() {
     put(&store, &[object("x")]).await;
     store.flush().await.expect("flushes");
     let body = Bytes::from("{}\n");
-    store
-        .put(&DocKey::Damage, body.clone(), Expect::Absent, None)
-        .await
-        .expect("creates");
+    store.put(&DocKey::Damage, body.clone(), Expect::Absent, None).await.expect("creates");
     for name in names(&dir) {
         let meta = std::fs::metadata(dir.join(&name)).expect("stat");
         let want = if meta.is_dir() { 0o700 } else { 0o600 };
@@ -255,32 +167,19 @@ async fn files_are_private_and_odd_ones_are_foreign() {
     std::fs::write(dir.join("workspace-objects/notes"), "x").expect("writes");
     std::fs::create_dir_all(dir.join("workspace-objects/aa/sub")).expect("makes");
     let rows: Vec<_> = store.list_objects().try_collect().await.expect("lists");
-    let foreign = rows
-        .iter()
-        .filter(|r| matches!(r, ListedObject::Foreign(_)))
-        .count();
+    let foreign = rows.iter().filter(|r| matches!(r, ListedObject::Foreign(_))).count();
     assert_eq!((rows.len(), foreign), (3, 2), "{rows:?}");
 
     let key: WorkspaceKey = "00112233445566aa".parse().expect("key");
     let operations = DocKey::Operations(key);
     let place = dir.join(operations.to_string());
     std::fs::create_dir_all(&place).expect("makes");
-    assert_eq!(
-        store.get(&operations).await.expect_err("directory").kind(),
-        Kind::Corrupt
-    );
-    let rows: Vec<_> = store
-        .list(&Prefix::Workspaces)
-        .try_collect()
-        .await
-        .expect("lists");
+    assert_eq!(store.get(&operations).await.expect_err("directory").kind(), Kind::Corrupt);
+    let rows: Vec<_> = store.list(&Prefix::Workspaces).try_collect().await.expect("lists");
     assert!(matches!(&rows[..], [Listed::Foreign { .. }]), "{rows:?}");
     std::fs::remove_dir(&place).expect("removes");
     symlink(dir.join("damage.json"), &place).expect("links");
-    assert_eq!(
-        store.get(&operations).await.expect_err("link").kind(),
-        Kind::Corrupt
-    );
+    assert_eq!(store.get(&operations).await.expect_err("link").kind(), Kind::Corrupt);
     let put = store.put(&operations, body, Expect::Any, None).await;
     assert_eq!(put.expect_err("link").kind(), Kind::Corrupt);
 }
@@ -291,9 +190,7 @@ async fn a_foreign_directory_and_a_newer_store_are_refused() {
     let foreign = temp.path().join("project");
     std::fs::create_dir(&foreign).expect("makes");
     std::fs::write(foreign.join("main.c"), "int main;").expect("writes");
-    let put = store(&foreign)
-        .put_objects(vec![object("x")], PutObjects::Check)
-        .await;
+    let put = store(&foreign).put_objects(vec![object("x")], PutObjects::Check).await;
     assert_eq!(put.expect_err("foreign").code(), "not-a-store");
     assert_eq!(names(&foreign), ["main.c"]);
 
@@ -302,33 +199,19 @@ async fn a_foreign_directory_and_a_newer_store_are_refused() {
     put_one_document(&first).await.expect("writes");
     let marker = newer.join("store.json");
     let text = std::fs::read_to_string(&marker).expect("reads");
-    std::fs::write(
-        &marker,
-        text.replace("\"format_version\": 1", "\"format_version\": 2"),
-    )
-    .expect("writes");
+    std::fs::write(&marker, text.replace("\"format_version\": 1", "\"format_version\": 2"))
+        .expect("writes");
     let second = store(&newer);
     assert!(second.exists().await.expect("reads"));
     second.get(&DocKey::Damage).await.expect("reading goes on");
     let e = put_one_document(&second).await.expect_err("newer");
     assert_eq!((e.kind(), e.code()), (Kind::Newer, "store-newer"));
-    let locks = LockRequest::new(
-        LockName::Prune,
-        LockMode::Exclusive,
-        Duration::ZERO,
-        "prune",
-    );
-    assert_eq!(
-        second.lock(locks).await.expect_err("newer").kind(),
-        Kind::Newer
-    );
+    let locks = LockRequest::new(LockName::Prune, LockMode::Exclusive, Duration::ZERO, "prune");
+    assert_eq!(second.lock(locks).await.expect_err("newer").kind(), Kind::Newer);
 }
 
 async fn put_one_document(store: &LocalStore) -> backtrail_core::error::Result<()> {
-    store
-        .put(&DocKey::Damage, Bytes::from("{}"), Expect::Any, None)
-        .await
-        .map(|_| ())
+    store.put(&DocKey::Damage, Bytes::from("{}"), Expect::Any, None).await.map(|_| ())
 }
 
 #[tokio::test]
@@ -339,20 +222,13 @@ async fn stale_staging_is_swept_and_fresh_staging_kept() {
     store.flush().await.expect("flushes");
     let old = temp.path().join("workspace-objects/aa");
     std::fs::create_dir_all(&old).expect("makes");
-    let (stale, fresh) = (
-        old.join(".tmp-0123456789abcdef"),
-        old.join(".tmp-0123456789abcdee"),
-    );
+    let (stale, fresh) = (old.join(".tmp-0123456789abcdef"), old.join(".tmp-0123456789abcdee"));
     for path in [&stale, &fresh] {
         std::fs::write(path, "x").expect("writes");
     }
-    let file = std::fs::File::options()
-        .write(true)
-        .open(&stale)
-        .expect("opens");
+    let file = std::fs::File::options().write(true).open(&stale).expect("opens");
     let day = Duration::from_secs(25 * 3600);
-    file.set_modified(std::time::SystemTime::now() - day)
-        .expect("ages");
+    file.set_modified(std::time::SystemTime::now() - day).expect("ages");
     store.maintain().await.expect("sweeps");
     assert!(!stale.exists() && fresh.exists());
 }
@@ -361,23 +237,15 @@ async fn stale_staging_is_swept_and_fresh_staging_kept() {
 async fn garbage_in_lock_files_breaks_no_lock() {
     let temp = tempfile::tempdir().expect("temp dir");
     let store = store(temp.path());
-    let request = LockRequest::new(
-        LockName::Prune,
-        LockMode::Exclusive,
-        Duration::ZERO,
-        "prune",
-    );
+    let request = LockRequest::new(LockName::Prune, LockMode::Exclusive, Duration::ZERO, "prune");
     let first = store.lock(request.clone()).await.expect("takes");
     let busy = store.lock(request.clone()).await.expect_err("held");
     assert!(busy.message().contains("backtrail"), "{busy}");
     let before = first.token();
     first.release().await.expect("frees");
     for ending in ["lock", "gate", "token", "holder"] {
-        std::fs::write(
-            temp.path().join(format!("locks/prune.{ending}")),
-            b"\xff{garbage",
-        )
-        .expect("writes");
+        std::fs::write(temp.path().join(format!("locks/prune.{ending}")), b"\xff{garbage")
+            .expect("writes");
     }
     let second = store.lock(request.clone()).await.expect("takes");
     assert!(second.token() > before);

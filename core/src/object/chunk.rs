@@ -22,9 +22,7 @@ pub struct Chunks<R: Read>(StreamCDC<R>);
 /// caller decides by the length it read from the file.
 pub fn chunks<R: Read>(source: R) -> Chunks<R> {
     let level = Normalization::Level1;
-    Chunks(StreamCDC::with_level(
-        source, MIN_CHUNK, AVG_CHUNK, MAX_CHUNK, level,
-    ))
+    Chunks(StreamCDC::with_level(source, MIN_CHUNK, AVG_CHUNK, MAX_CHUNK, level))
 }
 
 impl<R: Read> Iterator for Chunks<R> {
@@ -85,10 +83,8 @@ mod tests {
     fn cuts_are_those_of_the_golden_fixture() {
         let input = golden_input(20 << 20);
         let cut: Vec<Bytes> = chunks(Dribble(&input)).map(|c| c.expect("reads")).collect();
-        let got: Vec<(usize, String)> = cut
-            .iter()
-            .map(|c| (c.len(), Digest::of(c).hex()[..16].to_owned()))
-            .collect();
+        let got: Vec<(usize, String)> =
+            cut.iter().map(|c| (c.len(), Digest::of(c).hex()[..16].to_owned())).collect();
         let want: Vec<(usize, String)> =
             GOLDEN.iter().map(|(n, d)| (*n, (*d).to_owned())).collect();
         assert_eq!(got, want);
@@ -101,9 +97,7 @@ mod tests {
         let mut edited = input.clone();
         edited.splice(5 << 20..5 << 20, *b"inserted");
         let names = |bytes: &[u8]| -> Vec<Digest> {
-            chunks(bytes)
-                .map(|c| Digest::of(&c.expect("reads")))
-                .collect()
+            chunks(bytes).map(|c| Digest::of(&c.expect("reads"))).collect()
         };
         let (before, after) = (names(&input), names(&edited));
         let new = after.iter().filter(|d| !before.contains(d)).count();

@@ -55,10 +55,7 @@ impl Header {
         let (frame, _) = rest.split_first_chunk::<8>()?;
         let known =
             u32::from_le_bytes(*magic) == SKIPPABLE_MAGIC && u32::from_le_bytes(*size) == 16;
-        known.then(|| Self {
-            raw: u64::from_le_bytes(*raw),
-            frame: u64::from_le_bytes(*frame),
-        })
+        known.then(|| Self { raw: u64::from_le_bytes(*raw), frame: u64::from_le_bytes(*frame) })
     }
 
     /// The 24 bytes.
@@ -83,10 +80,7 @@ pub fn encode(raw: &[u8]) -> Option<Vec<u8>> {
     let limit = worth_trying(raw)?;
     let mut out = vec![0; limit];
     let frame = frame_into(raw, &mut out[HEADER_BYTES..])?;
-    let header = Header {
-        raw: raw.len() as u64,
-        frame: frame as u64,
-    };
+    let header = Header { raw: raw.len() as u64, frame: frame as u64 };
     out[..HEADER_BYTES].copy_from_slice(&header.bytes());
     out.truncate(HEADER_BYTES + frame);
     // The buffer was sized for the limit; do not carry that around.
@@ -165,10 +159,7 @@ pub fn decompress(frame: &[u8], raw: u64) -> Result<Vec<u8>> {
         })
         .map_err(|e| Error::corrupt("the zstd frame cannot be read").with_source(e))?;
     if out.len() != raw {
-        return Err(Error::corrupt(format!(
-            "the frame holds {} bytes, not {raw}",
-            out.len()
-        )));
+        return Err(Error::corrupt(format!("the frame holds {} bytes, not {raw}", out.len())));
     }
     Ok(out)
 }
@@ -178,12 +169,7 @@ mod tests {
     use super::*;
 
     fn text(n: usize) -> Vec<u8> {
-        b"all work and no play makes jack a dull boy\n"
-            .iter()
-            .copied()
-            .cycle()
-            .take(n)
-            .collect()
+        b"all work and no play makes jack a dull boy\n".iter().copied().cycle().take(n).collect()
     }
 
     fn noise(n: usize) -> Vec<u8> {
@@ -223,10 +209,7 @@ mod tests {
     fn any_zstd_tool_reads_the_whole() {
         let raw = text(5_000);
         let stored = encode(&raw).expect("worth it");
-        assert_eq!(
-            zstd::stream::decode_all(&stored[..]).expect("plain zstd"),
-            raw
-        );
+        assert_eq!(zstd::stream::decode_all(&stored[..]).expect("plain zstd"), raw);
     }
 
     #[test]
@@ -268,12 +251,7 @@ mod tests {
     #[test]
     fn a_bomb_stops_at_the_recorded_length() {
         let frame = zstd::bulk::compress(&vec![0; 64 << 20], 3).expect("compresses");
-        let mut bomb = Header {
-            raw: 1_000,
-            frame: frame.len() as u64,
-        }
-        .bytes()
-        .to_vec();
+        let mut bomb = Header { raw: 1_000, frame: frame.len() as u64 }.bytes().to_vec();
         bomb.extend(frame);
         assert!(decode(&bomb).is_err());
     }

@@ -32,12 +32,8 @@ impl Holes {
 
     /// Takes a stretch that is stored now out of the holes.
     pub fn fill(&mut self, stored: Range<u64>) {
-        let cut = |r: Range<u64>| {
-            [
-                r.start..r.end.min(stored.start),
-                r.start.max(stored.end)..r.end,
-            ]
-        };
+        let cut =
+            |r: Range<u64>| [r.start..r.end.min(stored.start), r.start.max(stored.end)..r.end];
         let rest = std::mem::take(&mut self.0).into_iter().flat_map(cut);
         self.0 = rest.filter(|r| !r.is_empty()).collect();
     }
@@ -85,10 +81,7 @@ impl Holes {
             let (offset, len) = (range.start, range.end - range.start);
             out.push(match is_hole {
                 true => LogPart::Hole { offset, len },
-                false => LogPart::Bytes {
-                    offset,
-                    bytes: read(range)?,
-                },
+                false => LogPart::Bytes { offset, bytes: read(range)? },
             });
         }
         Ok(out)
@@ -107,10 +100,7 @@ mod tests {
         assert_eq!(holes.ranges(), [10..12, 14..20, 30..40]);
         holes.fill(0..16);
         assert_eq!(holes.ranges(), [16..20, 30..40]);
-        assert_eq!(
-            holes.split(18..35),
-            [(18..20, true), (20..30, false), (30..35, true)]
-        );
+        assert_eq!(holes.split(18..35), [(18..20, true), (20..30, false), (30..35, true)]);
         assert_eq!(holes.split(40..41), [(40..41, false)]);
         assert!(holes.split(7..7).is_empty());
         holes.fill(0..100);
