@@ -1,13 +1,23 @@
 //! What differs between two trees: equal subtrees are never loaded.
 //!
 //! [`walk`] is the one comparison; [`delta`] counts with it for a capture,
-//! [`between`] turns it into the changes people and scopes see, and [`hunks`]
-//! shows the text inside one change.
+//! [`between`] turns it into the changes that people and scopes see, and [`add_text`]
+//! puts hunks of lines into them.
 
+mod changes;
+mod cover;
 mod delta;
+mod hunks;
 mod source;
+mod state;
+mod text;
 mod walk;
 
+pub use changes::{Change, ChangeCounts, Status, Uncovered, View, between};
+pub use cover::{Absence, Cover};
 pub use delta::{DeltaCounts, NewRef, delta};
+pub use hunks::{Hunk, HunkLine, LineKind, MAX_TEXT_BYTES, MAX_TEXT_LINES, TextDiff, text_diff};
 pub use source::{Memory, Stored, TreeSource};
+pub use state::{Mode, State, StateKind};
+pub use text::{ContentSource, add_text, patch};
 pub use walk::{Pair, Side, walk};
