@@ -326,6 +326,12 @@ fn statx(fd: impl AsFd, name: &std::ffi::CStr, flags: AtFlags) -> io::Result<Sta
     })
 }
 
+/// `stat` of a host path, links resolved.
+pub(super) fn stat_path(path: &Path) -> io::Result<Stat> {
+    use std::os::unix::ffi::OsStrExt;
+    statx(rustix::fs::CWD, &cstr(path.as_os_str().as_bytes())?, AtFlags::empty())
+}
+
 /// `fstat` of an open file.
 pub(super) fn stat_file(file: &File) -> io::Result<Stat> {
     statx(file, c"", AtFlags::EMPTY_PATH)

@@ -12,6 +12,23 @@ pub use dir::{Dir, NameKind, beneath};
 pub use file::{ReadFailure, hash_open_file, publish, read_small, read_stable, write_all};
 
 use std::io;
+use std::path::{Path, PathBuf};
+
+/// Resolves every link in a host path.
+pub fn canonical(path: &Path) -> io::Result<PathBuf> {
+    std::fs::canonicalize(path)
+}
+
+/// `stat` of a host path, links resolved.
+pub fn stat_path(path: &Path) -> io::Result<Stat> {
+    dir::stat_path(path)
+}
+
+/// Makes a host directory and its missing parents with mode 0700.
+pub fn make_private_dirs(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
 
 /// Kind of a file system object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,0 +1,421 @@
+//! The stat cache: which content a path had when its `lstat` was this. Local,
+//! derived, disposable; it never proves that a store holds an object.
+//!
+//! One file per workspace root: `BTC1`, version, root, then a block per directory
+//! in byte order of paths, then a SHA-256 of all that. Blocks stay undecoded until
+//! the walk meets their directory, so loading costs a hash and an index.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use super::root::{Root, path_bytes};
+use crate::fsx::{self, Dir, FileKind, Stat};
+use crate::ids::{Chain, Digest, SnapshotId};
+use crate::path::RelPath;
+use crate::snapshot::tree::{Chunk, Ref};
+
+const MAGIC: &[u8; 4] = b"BTC1";
+const VERSION: u32 = 1;
+const RACY: u8 = 0x80;
+
+/// One name as it was when its content was known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cached<'a> {
+    /// The raw name.
+    pub name: &'a [u8],
+    /// Kind: file, directory or symlink.
+    pub kind: FileKind,
+    /// Its file may have changed within the clock's grain after it was read.
+    pub racy: bool,
+    /// Size, times, inode and mode of then.
+    pub stat: CachedStat,
+    /// A file's content.
+    pub content: Option<Ref>,
+    /// A link's target.
+    pub target: &'a [u8],
+}
+
+/// The evidence a hit needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CachedStat {
+    /// Apparent size.
+    pub size: u64,
+    /// Modification time.
+    pub mtime_ns: i64,
+    /// Change time.
+    pub ctime_ns: i64,
+    /// Inode.
+    pub inode: u64,
+    /// Permission bits.
+    pub mode: u32,
+}
+
+impl From<&Stat> for CachedStat {
+    fn from(s: &Stat) -> Self {
+        let Stat { size, mtime_ns, ctime_ns, inode, mode, .. } = *s;
+        Self { size, mtime_ns, ctime_ns, inode, mode }
+    }
+}
+
+/// The encoded block of one directory: its tree and its recorded names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block(Bytes);
+
+impl Block {
+    /// Encodes a directory.
+    pub fn encode<'a>(tree: Option<&Ref>, names: impl Iterator<Item = Cached<'a>>) -> Self {
+        let mut out = Vec::new();
+        match tree {
+            Some(r) => {
+                out.push(1);
+                out.extend_from_slice(&r.length.to_le_bytes());
+                put_content(&mut out, r);
+            }
+            None => out.push(0),
+        }
+        for n in names {
+            put_name(&mut out, &n);
+        }
+        Self(Bytes::from(out))
+    }
+
+    /// The directory's tree, when nothing below it was touched since.
+    pub fn tree(&self) -> Option<Ref> {
+        let mut r = Reader(&self.0);
+        read_tree(&mut r)?
+    }
+
+    /// The names in byte order.
+    pub fn names(&self) -> Names<'_> {
+        let mut r = Reader(&self.0);
+        if read_tree(&mut r).is_none() {
+            r.0 = b"";
+        }
+        Names(r)
+    }
+
+    fn without_tree(&self) -> Self {
+        Self::encode(None, self.names())
+    }
+}
+
+/// Iterates over a block's names; ends early on bytes that cannot be read.
+pub struct Names<'a>(Reader<'a>);
+
+impl<'a> Iterator for Names<'a> {
+    type Item = Cached<'a>;
+    fn next(&mut self) -> Option<Cached<'a>> {
+        if self.0.0.is_empty() {
+            return None;
+        }
+        let found = read_name(&mut self.0);
+        if found.is_none() {
+            self.0.0 = b"";
+        }
+        found
+    }
+}
+
+/// The cache of one workspace root.
+#[derive(Clone, Debug)]
+pub struct StatCache {
+    file: Option<PathBuf>,
+    root: Vec<u8>,
+    inode: u64,
+    blocks: HashMap<Box<[u8]>, Block>,
+    published: BTreeMap<String, (Chain, SnapshotId)>,
+    dirty: bool,
+}
+
+impl StatCache {
+    /// Loads the cache of `root` from `dir`; empty when absent, damaged, of another
+    /// version or root. Blocks.
+    pub fn load(dir: Option<&Path>, root: &Root) -> Self {
+        let bytes = path_bytes(&root.path);
+        let file = dir.map(|d| d.join("stat").join(&Digest::of(bytes).hex()[..32]));
+        let mut cache = Self {
+            file,
+            root: bytes.to_vec(),
+            inode: root.stat.inode,
+            blocks: HashMap::new(),
+            published: BTreeMap::new(),
+            dirty: true,
+        };
+        let Some(stored) = cache.read_file() else { return cache };
+        if let Some((blocks, published)) = cache.parse(&stored) {
+            cache.blocks = blocks;
+            cache.published = published;
+            cache.dirty = false;
+        }
+        cache
+    }
+
+    fn read_file(&self) -> Option<Bytes> {
+        let file = self.file.as_ref()?;
+        let dir = Dir::open(file.parent()?).ok()?;
+        let name = path_bytes(Path::new(file.file_name()?));
+        let bytes = fsx::read_small(&dir, name, u64::MAX).ok()??;
+        let body = bytes.len().checked_sub(32)?;
+        (Digest::of(&bytes[..body]).0 == bytes[body..]).then(|| Bytes::from(bytes).slice(..body))
+    }
+
+    #[expect(clippy::type_complexity, reason = "the two halves of the struct, used once")]
+    fn parse(
+        &self,
+        bytes: &Bytes,
+    ) -> Option<(HashMap<Box<[u8]>, Block>, BTreeMap<String, (Chain, SnapshotId)>)> {
+        let mut r = Reader(bytes);
+        if r.take(4)? != MAGIC || r.u32()? != VERSION || r.u64()? != self.inode {
+            return None;
+        }
+        let root = r.u32()? as usize;
+        if r.take(root)? != self.root {
+            return None;
+        }
+        let published_len = r.u32()? as usize;
+        let published = serde_json::from_slice(r.take(published_len)?).ok()?;
+        let count = r.u32()? as usize;
+        let mut blocks = HashMap::with_capacity(count.min(1 << 20));
+        for _ in 0..count {
+            let path_len = r.u32()? as usize;
+            let path = r.take(path_len)?;
+            let len = r.u32()? as usize;
+            let at = bytes.len() - r.0.len();
+            r.take(len)?;
+            blocks.insert(path.into(), Block(bytes.slice(at..at + len)));
+        }
+        r.0.is_empty().then_some((blocks, published))
+    }
+
+    /// Writes the cache by rename, if it changed. Blocks.
+    pub fn save(&self, temp: &str) -> io::Result<()> {
+        let Some(file) = self.file.as_ref().filter(|_| self.dirty) else { return Ok(()) };
+        let (Some(parent), Some(name)) = (file.parent(), file.file_name()) else { return Ok(()) };
+        fsx::make_private_dirs(parent)?;
+        let dir = Dir::open(parent)?;
+        let temp = format!(".tmp-{temp}");
+        fsx::publish(&dir, path_bytes(Path::new(name)), temp.as_bytes(), &self.encode(), false)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let size: usize = self.blocks.iter().map(|(p, b)| p.len() + b.0.len() + 8).sum();
+        let mut out = Vec::with_capacity(size + 4096);
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&self.inode.to_le_bytes());
+        put_sized(&mut out, &self.root);
+        put_sized(&mut out, &serde_json::to_vec(&self.published).unwrap_or_default());
+        out.extend_from_slice(&(self.blocks.len() as u32).to_le_bytes());
+        for (path, block) in &self.blocks {
+            put_sized(&mut out, path);
+            put_sized(&mut out, &block.0);
+        }
+        let sum = Digest::of(&out);
+        out.extend_from_slice(&sum.0);
+        out
+    }
+
+    /// The block of a directory.
+    pub fn block(&self, dir: &RelPath) -> Option<&Block> {
+        self.blocks.get(dir.as_bytes())
+    }
+
+    /// The number of directories known.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// True if nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// A cache of the same root that holds `blocks` instead. `changed` says that they
+    /// differ from what is stored.
+    #[must_use]
+    pub fn replaced(&self, blocks: HashMap<Box<[u8]>, Block>, changed: bool) -> Self {
+        let dirty = self.dirty || changed;
+        Self { blocks, dirty, ..self.without_blocks() }
+    }
+
+    fn without_blocks(&self) -> Self {
+        Self {
+            file: self.file.clone(),
+            root: self.root.clone(),
+            inode: self.inode,
+            blocks: HashMap::new(),
+            published: self.published.clone(),
+            dirty: self.dirty,
+        }
+    }
+
+    /// The newest snapshot published to a store from here.
+    pub fn published(&self, store_id: &str) -> Option<&(Chain, SnapshotId)> {
+        self.published.get(store_id)
+    }
+
+    /// Remembers the newest snapshot published to a store.
+    pub fn set_published(&mut self, store_id: &str, chain: &Chain, id: &SnapshotId) {
+        let value = (chain.clone(), id.clone());
+        if self.published.get(store_id) != Some(&value) {
+            self.published.insert(store_id.to_owned(), value);
+            self.dirty = true;
+        }
+    }
+
+    /// Sets the content of one file, for a restore that wrote it. The trees above it
+    /// are forgotten, so the next capture builds them again without reading a file.
+    pub fn note(&mut self, path: &RelPath, stat: &Stat, content: &Ref) {
+        self.edit(path, Some((stat, content)));
+    }
+
+    /// Forgets what is known of one path.
+    pub fn forget(&mut self, path: &RelPath) {
+        self.edit(path, None);
+    }
+
+    fn edit(&mut self, path: &RelPath, entry: Option<(&Stat, &Ref)>) {
+        let Some(dir) = path.parent() else { return };
+        let empty = Block::encode(None, std::iter::empty());
+        let old = self.blocks.get(dir.as_bytes()).unwrap_or(&empty).clone();
+        let mut names: Vec<Cached<'_>> = old.names().collect();
+        let at = names.binary_search_by(|n| n.name.cmp(path.name()));
+        let new = entry.map(|(stat, content)| Cached {
+            name: path.name(),
+            kind: FileKind::File,
+            racy: false,
+            stat: stat.into(),
+            content: Some(content.clone()),
+            target: b"",
+        });
+        match (at, new) {
+            (Ok(i), Some(n)) => names[i] = n,
+            (Ok(i), None) => drop(names.remove(i)),
+            (Err(i), Some(n)) => names.insert(i, n),
+            (Err(_), None) => {}
+        }
+        let block = Block::encode(None, names.into_iter());
+        self.blocks.insert(dir.as_bytes().into(), block);
+        self.dirty = true;
+        let mut above = dir.parent();
+        while let Some(d) = above {
+            if let Some(b) = self.blocks.get_mut(d.as_bytes()) {
+                *b = b.without_tree();
+            }
+            above = d.parent();
+        }
+    }
+}
+
+fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn put_content(out: &mut Vec<u8>, r: &Ref) {
+    out.extend_from_slice(&r.digest.0);
+    out.extend_from_slice(&(r.chunks.len() as u32).to_le_bytes());
+    for c in &r.chunks {
+        out.extend_from_slice(&c.length.to_le_bytes());
+        out.extend_from_slice(&c.digest.0);
+    }
+}
+
+fn put_name(out: &mut Vec<u8>, n: &Cached<'_>) {
+    let kind = match n.kind {
+        FileKind::File => 1,
+        FileKind::Dir => 2,
+        _ => 3,
+    };
+    out.push(if n.racy { kind | RACY } else { kind });
+    out.extend_from_slice(&(n.name.len() as u16).to_le_bytes());
+    out.extend_from_slice(n.name);
+    out.extend_from_slice(&n.stat.size.to_le_bytes());
+    out.extend_from_slice(&n.stat.mtime_ns.to_le_bytes());
+    out.extend_from_slice(&n.stat.ctime_ns.to_le_bytes());
+    out.extend_from_slice(&n.stat.inode.to_le_bytes());
+    out.extend_from_slice(&n.stat.mode.to_le_bytes());
+    match &n.content {
+        Some(r) if n.kind == FileKind::File => put_content(out, r),
+        _ if n.kind == FileKind::Symlink => {
+            out.extend_from_slice(&(n.target.len() as u16).to_le_bytes());
+            out.extend_from_slice(n.target);
+        }
+        _ => {}
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(n)?;
+        self.0 = rest;
+        Some(head)
+    }
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+    fn content(&mut self, length: u64) -> Option<Ref> {
+        let digest = Digest(self.array()?);
+        let n = self.u32()? as usize;
+        let mut chunks = Vec::with_capacity(n.min(self.0.len() / 36));
+        for _ in 0..n {
+            chunks.push(Chunk { length: self.u32()?, digest: Digest(self.array()?) });
+        }
+        Some(Ref { length, digest, chunks })
+    }
+}
+
+/// The outer `None` is a block that cannot be read.
+fn read_tree(r: &mut Reader<'_>) -> Option<Option<Ref>> {
+    match r.take(1)?[0] {
+        0 => Some(None),
+        _ => {
+            let length = r.u64()?;
+            Some(Some(r.content(length)?))
+        }
+    }
+}
+
+fn read_name<'a>(r: &mut Reader<'a>) -> Option<Cached<'a>> {
+    let kind = r.take(1)?[0];
+    let len = usize::from(r.u16()?);
+    let name = r.take(len)?;
+    let stat = CachedStat {
+        size: r.u64()?,
+        mtime_ns: r.u64()? as i64,
+        ctime_ns: r.u64()? as i64,
+        inode: r.u64()?,
+        mode: r.u32()?,
+    };
+    let racy = kind & RACY != 0;
+    let mut found =
+        Cached { name, kind: FileKind::Dir, racy, stat, content: None, target: b"" };
+    match kind & !RACY {
+        1 => {
+            found.kind = FileKind::File;
+            found.content = Some(r.content(stat.size)?);
+        }
+        2 => {}
+        3 => {
+            found.kind = FileKind::Symlink;
+            let n = usize::from(r.u16()?);
+            found.target = r.take(n)?;
+        }
+        _ => return None,
+    }
+    Some(found)
+}
