@@ -71,6 +71,23 @@ pub struct Stat {
 }
 
 impl Stat {
+    /// Stands in where `lstat` itself failed.
+    pub fn unknown() -> Self {
+        Self {
+            kind: FileKind::Special,
+            mode: 0,
+            size: 0,
+            mtime_ns: 0,
+            ctime_ns: 0,
+            inode: 0,
+            device: 0,
+            mount: 0,
+            links: 0,
+            uid: 0,
+            gid: 0,
+        }
+    }
+
     /// True if both describe the same, unmoved file.
     pub fn same_file_state(&self, other: &Self) -> bool {
         self.device == other.device

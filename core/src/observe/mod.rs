@@ -6,7 +6,90 @@
 mod build;
 mod read;
 mod types;
+mod walk;
 
-pub use build::{Built, NewTree};
+use std::collections::BTreeMap;
+
+pub(crate) use build::reference;
+pub use build::NewTree;
 pub use read::Sink;
 pub use types::{Observed, ObservedDir, ObservedEntry, Settings, Warning, What};
+
+use crate::clock::Context;
+use crate::error::{Error, Result};
+use crate::ids::Digest;
+use crate::path::RelPath;
+use crate::snapshot::coverage::Coverage;
+use crate::snapshot::tree::Ref;
+use crate::workspace::Root;
+use crate::workspace::cache::StatCache;
+use crate::workspace::rules::{Limits, RuleSet};
+
+/// An observation with what a capture needs besides.
+pub struct Observation {
+    /// The workspace now.
+    pub observed: Observed,
+    /// The stat cache as of now.
+    pub cache: StatCache,
+    /// Trees that the cache did not know, with their bytes.
+    pub trees: Vec<NewTree>,
+}
+
+/// Looks at the workspace: walk, rules, cache, content, trees. With a sink, content
+/// that had to be read is stored on the way; trees are the caller's to store.
+///
+/// Fails with `root-unreadable`, `rules-unreadable`, `too-many-files`, or the store's
+/// error; a path that cannot be read becomes coverage.
+pub async fn observe(
+    ctx: &Context,
+    root: &Root,
+    settings: &Settings,
+    cache: StatCache,
+    sink: Option<&Sink>,
+) -> Result<Observation> {
+    let started_ns = ctx.clock.now().0;
+    ctx.progress.phase("walk", None, None);
+    let (c, r, s) = (ctx.clone(), root.clone(), settings.clone());
+    let (walk, cache) = tokio::task::spawn_blocking(move || {
+        let walk = walk::walk(&c, &r, &s, &cache);
+        (walk, cache)
+    })
+    .await
+    .map_err(|e| Error::failed("io", "the walk stopped").with_source(e))?;
+    let walk = walk?;
+    let mut dirs = walk.dirs;
+    let threads = settings.threads;
+    let (totals, read_errors) =
+        read::read_all(ctx, root, threads, &mut dirs, walk.pending, sink).await?;
+    let mut errors: BTreeMap<RelPath, String> = BTreeMap::new();
+    for ((d, e), text) in walk.errors.into_iter().chain(read_errors) {
+        let dir = &dirs[d].dir;
+        errors.insert(dir.path.join(&dir.entries[e].name), text);
+    }
+    for w in &dirs {
+        errors.extend(w.failed.clone().map(|(_, text)| (w.dir.path.clone(), text)));
+    }
+    let racy_from = started_ns.saturating_sub(settings.safety_window_ns);
+    let built = tokio::task::spawn_blocking(move || build::build(dirs, &cache, racy_from))
+        .await
+        .map_err(|e| Error::failed("io", "building trees stopped").with_source(e))??;
+    let limits =
+        Limits { max_file_bytes: settings.max_file_bytes, max_files: settings.max_files };
+    let rules = RuleSet::new(walk.family, limits, settings.cross_filesystems)
+        .with_found(walk.rule_files, walk.markers);
+    let records = build::records(&built.dirs, &errors);
+    let excluded = walk.excluded.iter().map(|(c, n)| (c.as_str().to_owned(), *n)).collect();
+    let root = built.dirs.first().and_then(|d| d.tree.clone());
+    let observed = Observed {
+        root: root.unwrap_or_else(|| Ref::whole(0, Digest::EMPTY)),
+        dirs: built.dirs,
+        counts: built.counts,
+        coverage: Coverage::new(records, excluded),
+        rules,
+        warnings: walk.warnings,
+        read: (totals.files, totals.bytes),
+        reused: built.hits,
+        started_ns,
+    };
+    Ok(Observation { observed, cache: built.cache, trees: built.trees })
+}

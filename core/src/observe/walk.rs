@@ -16,7 +16,8 @@ use crate::snapshot::tree::Ref;
 use crate::workspace::Root;
 use crate::workspace::cache::{CachedStat, StatCache};
 use crate::workspace::rules::{
-    Class, Decision, DirRules, EntryKind, RuleFamily, RuleFile, Verdict,
+    CACHEDIR_MARKER, CACHEDIR_SIGNATURE, Class, Decision, DirRules, EntryKind, LineWarning,
+    MAX_RULE_FILE, MarkerKind, RuleFamily, RuleFile, RuleFileUse, VENV_MARKER, Verdict,
 };
 
 /// At most this many directory handles are kept open for children still to come.
@@ -49,8 +50,10 @@ pub(super) struct Walk {
     pub(super) dirs: Vec<Walked>,
     pub(super) pending: Vec<Pending>,
     pub(super) warnings: Vec<Warning>,
-    pub(super) rule_files: Vec<RuleFile>,
+    pub(super) rule_files: Vec<Arc<RuleFile>>,
     pub(super) markers: Vec<RelPath>,
+    pub(super) family: RuleFamily,
+    pub(super) excluded: BTreeMap<Class, u64>,
     /// Paths skipped with a system error, by (dir, entry).
     pub(super) errors: BTreeMap<(usize, usize), String>,
 }
@@ -93,8 +96,9 @@ struct Shared<'a> {
 struct Found {
     dirs: Vec<(usize, Walked)>,
     warnings: Vec<Warning>,
-    rule_files: Vec<RuleFile>,
+    rule_files: Vec<Arc<RuleFile>>,
     markers: Vec<RelPath>,
+    excluded: BTreeMap<Class, u64>,
     errors: BTreeMap<(usize, usize), String>,
 }
 
@@ -125,7 +129,7 @@ pub(super) fn walk(
         settings,
         cache,
         family,
-        root_rules: DirRules::root(family, root_file.clone()),
+        root_rules: DirRules::root(Arc::default(), false, root_file.as_ref()),
         queue: Mutex::new(Queue { tasks: vec![first], working: 0 }),
         wake: Condvar::new(),
         next_id: AtomicUsize::new(1),
@@ -153,6 +157,9 @@ pub(super) fn walk(
         found.warnings.append(&mut part.warnings);
         found.rule_files.append(&mut part.rule_files);
         found.markers.append(&mut part.markers);
+        for (class, n) in part.excluded {
+            *found.excluded.entry(class).or_default() += n;
+        }
         found.errors.append(&mut part.errors);
     }
     found.dirs.sort_unstable_by_key(|(id, _)| *id);
@@ -161,12 +168,12 @@ pub(super) fn walk(
     }
     warnings.append(&mut found.warnings);
     found.rule_files.extend(root_file);
-    found.rule_files.sort_by(|a, b| a.dir().cmp(b.dir()));
+    found.rule_files.sort_by(|a, b| a.path().cmp(b.path()));
     found.markers.sort();
     let dirs: Vec<Walked> = found.dirs.into_iter().map(|(_, d)| d).collect();
     let pending = pending(&dirs);
-    let Found { rule_files, markers, errors, .. } = found;
-    Ok(Walk { dirs, pending, warnings, rule_files, markers, errors })
+    let Found { rule_files, markers, errors, excluded, .. } = found;
+    Ok(Walk { dirs, pending, warnings, rule_files, markers, family, excluded, errors })
 }
 
 /// Files whose entry carries the placeholder for unknown content.
@@ -306,6 +313,9 @@ impl Shared<'_> {
                 }
             };
             let decision = rules.decide(&name, entry_kind(stat.kind));
+            if let Some(class) = decision.counted() {
+                *found.excluded.entry(class).or_default() += 1;
+            }
             let what = self.judge(&handle, &name, &stat, &decision, walked, task.depth);
             if let What::Dir(id) = what {
                 children.push(self.child(id, task, walked, &handle, &name, &rules, decision, stat));
@@ -428,10 +438,16 @@ impl Shared<'_> {
         }
         let Some((above, decision)) = &task.rules else { return Some(self.root_rules.clone()) };
         let mut decision = decision.clone();
-        if has_marker(dir, names) {
-            found.markers.push(walked.dir.path.clone());
-            decision = above.with_marker(&task.name, decision);
+        if let Some(marker) = marker(dir, names) {
+            decision = above.mark(&task.name, &decision, marker);
+            if decision.marked {
+                found.markers.push(walked.dir.path.clone());
+                if let Some(class) = decision.counted() {
+                    *found.excluded.entry(class).or_default() += 1;
+                }
+            }
             walked.dir.excluded = excluded_class(&decision);
+            walked.dir.recorded = walked.dir.excluded.is_none();
             if walked.dir.excluded.is_some() && !decision.descend {
                 walked.clean = false;
                 return None;
@@ -445,7 +461,7 @@ impl Shared<'_> {
                 return None;
             }
         };
-        Some(above.enter(&task.name, &decision, nested))
+        Some(above.enter(&task.name, &decision, nested.as_ref()))
     }
 
     fn counted_enough(&self) -> bool {
@@ -459,35 +475,36 @@ impl Shared<'_> {
         walked: &Walked,
         names: &[(Box<[u8]>, NameKind)],
         found: &mut Found,
-    ) -> std::io::Result<Option<RuleFile>> {
-        let has = |n: &[u8]| names.binary_search_by(|(m, _)| (**m).cmp(n)).is_ok();
-        let other = RuleFamily::Backtrail.file_name();
-        if self.family == RuleFamily::Git && has(other) {
-            let path = walked.dir.path.join(other);
-            found.warnings.push(ignored_rule_file(&path, "there is none at the root"));
-        }
-        let name = self.family.file_name();
-        if walked.dir.excluded.is_some() || !has(name) {
-            return Ok(None);
-        }
-        let path = walked.dir.path.join(name);
-        match read_rule_file(dir, &walked.dir.path, name)? {
-            RuleRead::File(file, mut warnings) => {
-                found.warnings.append(&mut warnings);
-                found.rule_files.push(file.clone());
-                Ok(Some(file))
+    ) -> std::io::Result<Option<Arc<RuleFile>>> {
+        let mut rules = None;
+        for (name, kind) in names {
+            let kind = if *kind == NameKind::Dir { EntryKind::Dir } else { EntryKind::File };
+            match self.family.classify(name, kind) {
+                RuleFileUse::Ordinary => {}
+                RuleFileUse::Ignored(why) => {
+                    found.warnings.push(ignored_rule_file(&walked.dir.path.join(name), why));
+                }
+                RuleFileUse::Rules if walked.dir.excluded.is_some() => {}
+                RuleFileUse::Rules => match read_rule_file(dir, &walked.dir.path, self.family)? {
+                    RuleRead::File(file, mut warnings) => {
+                        found.warnings.append(&mut warnings);
+                        found.rule_files.push(file.clone());
+                        rules = Some(file);
+                    }
+                    RuleRead::Ignored(why) => {
+                        found.warnings.push(ignored_rule_file(&walked.dir.path.join(name), why));
+                    }
+                    RuleRead::Absent => {}
+                },
             }
-            RuleRead::Ignored(why) => {
-                found.warnings.push(ignored_rule_file(&path, why));
-                Ok(None)
-            }
-            RuleRead::Absent => Ok(None),
         }
+        Ok(rules)
     }
 
     /// Fills in what the cache knows of the files, and says whether the directory is
     /// exactly as cached.
     fn match_cache(&self, walked: &mut Walked) {
+        let no_must = self.settings.must_store.is_empty();
         let block = self.cache.block(&walked.dir.path).filter(|_| !self.settings.rehash);
         let Some(block) = block else {
             walked.clean = false;
@@ -495,6 +512,7 @@ impl Shared<'_> {
         };
         let mut cached = block.names().peekable();
         let mut clean = true;
+        let path = &walked.dir.path;
         for (i, entry) in walked.dir.entries.iter_mut().enumerate() {
             while cached.next_if(|c| c.name < &*entry.name).is_some() {
                 clean = false;
@@ -504,6 +522,7 @@ impl Shared<'_> {
                 (What::File(content), Some(c)) => {
                     let hit = c.kind == FileKind::File
                         && !c.racy
+                        && (no_must || !self.must_store(path, &entry.name))
                         && c.stat == CachedStat::from(&entry.stat);
                     if let Some(r) = c.content.filter(|_| hit) {
                         *content = r;
@@ -571,43 +590,47 @@ fn is_foreign_staging(dir: &Dir, name: &[u8], stat: &fsx::Stat) -> bool {
             && dir.open_dir(name).is_ok_and(|d| d.stat(b"owner.json").is_ok()))
 }
 
-/// True for a directory with `pyvenv.cfg` or a valid `CACHEDIR.TAG`.
-fn has_marker(dir: &Dir, names: &[(Box<[u8]>, NameKind)]) -> bool {
-    const TAG: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
-    let has = |n: &[u8]| names.binary_search_by(|(m, _)| (**m).cmp(n)).is_ok();
-    if has(b"pyvenv.cfg") {
-        return true;
+/// What marks this directory as an environment or a cache, if anything does.
+fn marker(dir: &Dir, names: &[(Box<[u8]>, NameKind)]) -> Option<MarkerKind> {
+    let has = |n: &str| names.binary_search_by(|(m, _)| (**m).cmp(n.as_bytes())).is_ok();
+    if has(VENV_MARKER) {
+        return Some(MarkerKind::Venv);
     }
-    has(b"CACHEDIR.TAG")
-        && fsx::read_small(dir, b"CACHEDIR.TAG", TAG.len() as u64)
-            .is_ok_and(|b| b.is_some_and(|b| b == TAG))
+    let length = CACHEDIR_SIGNATURE.len() as u64;
+    let signed = || fsx::read_small(dir, CACHEDIR_MARKER.as_bytes(), length).ok().flatten();
+    (has(CACHEDIR_MARKER) && signed().is_some_and(|b| b == CACHEDIR_SIGNATURE))
+        .then_some(MarkerKind::CacheDir)
 }
 
 enum RuleRead {
-    File(RuleFile, Vec<Warning>),
+    File(Arc<RuleFile>, Vec<Warning>),
     Ignored(&'static str),
     Absent,
 }
 
-fn read_rule_file(dir: &Dir, path: &RelPath, name: &[u8]) -> std::io::Result<RuleRead> {
-    const LIMIT: u64 = 1 << 20;
-    match dir.stat(name) {
+fn read_rule_file(dir: &Dir, path: &RelPath, family: RuleFamily) -> std::io::Result<RuleRead> {
+    let name = family.file_name();
+    match dir.stat(name.as_bytes()) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(RuleRead::Absent),
         Err(e) => return Err(e),
         Ok(s) if s.kind != FileKind::File => return Ok(RuleRead::Ignored("it is no regular file")),
-        Ok(s) if s.size > LIMIT => return Ok(RuleRead::Ignored("it is larger than 1 MiB")),
+        Ok(s) if s.size > MAX_RULE_FILE as u64 => {
+            return Err(std::io::Error::other("it is larger than 1 MiB"));
+        }
         Ok(_) => {}
     }
-    let Some(bytes) = fsx::read_small(dir, name, LIMIT)? else { return Ok(RuleRead::Absent) };
-    let (file, bad) = RuleFile::parse(path.clone(), name, &bytes);
-    let warn = |w: crate::workspace::rules::LineWarning| Warning {
+    let Some(bytes) = fsx::read_small(dir, name.as_bytes(), MAX_RULE_FILE as u64)? else {
+        return Ok(RuleRead::Absent);
+    };
+    let (file, bad) = RuleFile::parse(path, name, &bytes);
+    let warn = |w: LineWarning| Warning {
         code: "rule-line",
         path: Some(w.file.text().into_owned()),
         files: None,
         bytes: None,
         hint: format!("line {} is skipped: {} ({})", w.line, w.why, w.text),
     };
-    Ok(RuleRead::File(file, bad.into_iter().map(warn).collect()))
+    Ok(RuleRead::File(Arc::new(file), bad.into_iter().map(warn).collect()))
 }
 
 fn ignored_rule_file(path: &RelPath, why: &str) -> Warning {
@@ -621,19 +644,19 @@ fn ignored_rule_file(path: &RelPath, why: &str) -> Warning {
 }
 
 /// The family in force and the root's rule file. An unreadable one stops everything.
-fn root_rule_file(root: &Root) -> Result<(RuleFamily, Option<RuleFile>, Vec<Warning>)> {
+fn root_rule_file(root: &Root) -> Result<(RuleFamily, Option<Arc<RuleFile>>, Vec<Warning>)> {
     let fail = |e: std::io::Error| {
         Error::failed("rules-unreadable", format!("the rule file at the root cannot be read: {e}"))
     };
     let mut warnings = Vec::new();
     for family in [RuleFamily::Backtrail, RuleFamily::Git] {
-        match read_rule_file(&root.dir, &RelPath::root(), family.file_name()).map_err(fail)? {
+        match read_rule_file(&root.dir, &RelPath::root(), family).map_err(fail)? {
             RuleRead::File(file, mut bad) => {
                 warnings.append(&mut bad);
                 return Ok((family, Some(file), warnings));
             }
             RuleRead::Ignored(why) => {
-                let path = RelPath::root().join(family.file_name());
+                let path = RelPath::root().join(family.file_name().as_bytes());
                 warnings.push(ignored_rule_file(&path, why));
             }
             RuleRead::Absent => {}

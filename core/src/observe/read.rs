@@ -1,0 +1,394 @@
+//! Reading what the cache does not know: each file as one state of it that existed,
+//! hashed, and offered to a sink.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use tokio::sync::mpsc;
+
+use super::types::What;
+use super::walk::{Pending, Walked};
+use crate::clock::Context;
+use crate::error::{Error, Result};
+use crate::fsx::{self, FileKind, ReadFailure, Stat};
+use crate::ids::Digest;
+use crate::object::chunk;
+use crate::path::RelPath;
+use crate::snapshot::coverage::Reason;
+use crate::snapshot::tree::{Chunk, Ref};
+use crate::store::{MAX_BYTES, Object, PutObjects, PutOutcome, Store};
+use crate::workspace::Root;
+
+/// Files of one batch.
+const BATCH_FILES: usize = 256;
+/// Bytes of one batch; one file more than this makes a batch of its own.
+const BATCH_BYTES: u64 = 12 << 20;
+/// Waits before a file that moved is read again.
+const RETRY_MS: [u64; 3] = [10, 50, 250];
+
+/// Where content goes as it is read.
+pub struct Sink {
+    store: Arc<dyn Store>,
+    damaged: BTreeSet<Digest>,
+    objects: AtomicU64,
+    bytes: AtomicU64,
+    healed: AtomicU64,
+    rewritten: std::sync::Mutex<BTreeSet<Digest>>,
+}
+
+impl Sink {
+    /// A sink into `store`. Objects in `damaged` are stored again without looking.
+    pub fn new(store: Arc<dyn Store>, damaged: BTreeSet<Digest>) -> Self {
+        Self {
+            store,
+            damaged,
+            objects: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            healed: AtomicU64::new(0),
+            rewritten: std::sync::Mutex::new(BTreeSet::new()),
+        }
+    }
+
+    /// Makes the objects be in the store. Fails naming the first that could not be.
+    pub async fn put(&self, batch: Vec<Object>) -> Result<()> {
+        let (again, check): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|o| self.damaged.contains(&o.digest()));
+        for (mode, part) in [(PutObjects::Check, check), (PutObjects::Rewrite, again)] {
+            if part.is_empty() {
+                continue;
+            }
+            let names: Vec<Digest> = part.iter().map(Object::digest).collect();
+            for (digest, outcome) in names.into_iter().zip(self.store.put_objects(part, mode).await?)
+            {
+                self.account(digest, outcome, mode)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn account(&self, digest: Digest, outcome: PutOutcome, mode: PutObjects) -> Result<()> {
+        match outcome {
+            PutOutcome::Failed(e) => return Err(e),
+            PutOutcome::Present => return Ok(()),
+            PutOutcome::Healed { stored } => {
+                self.healed.fetch_add(1, Ordering::Relaxed);
+                self.bytes.fetch_add(stored, Ordering::Relaxed);
+            }
+            PutOutcome::Stored { stored } => {
+                self.objects.fetch_add(1, Ordering::Relaxed);
+                self.bytes.fetch_add(stored, Ordering::Relaxed);
+                if mode == PutObjects::Rewrite {
+                    self.healed.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        if mode == PutObjects::Rewrite {
+            let mut set = self.rewritten.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            set.insert(digest);
+        }
+        Ok(())
+    }
+
+    /// New objects, bytes as stored, and objects that were wrong and are right now.
+    pub fn stored(&self) -> (u64, u64, u64) {
+        let get = |a: &AtomicU64| a.load(Ordering::Relaxed);
+        (get(&self.objects), get(&self.bytes), get(&self.healed))
+    }
+
+    /// Damaged objects that were stored again, to be dropped from the damage list.
+    pub fn rewritten(&self) -> Vec<Digest> {
+        let set = self.rewritten.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        set.iter().copied().collect()
+    }
+
+    /// The store it puts into.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+}
+
+/// What became of one file.
+enum Outcome {
+    Read(Ref, Stat),
+    Link(Vec<u8>, Stat),
+    Skip(Reason, Option<String>),
+    Again,
+}
+
+struct Job {
+    at: Pending,
+    path: RelPath,
+    size: u64,
+    tries: usize,
+}
+
+/// Totals of the reading.
+#[derive(Default)]
+pub(super) struct Totals {
+    pub(super) files: u64,
+    pub(super) bytes: u64,
+}
+
+/// Reads every pending file, offers it to the sink, and fills content, stat or
+/// reason into its entry. Files that move are read again; afterwards each file read
+/// is looked at once more.
+pub(super) async fn read_all(
+    ctx: &Context,
+    root: &Root,
+    threads: usize,
+    walked: &mut [Walked],
+    pending: Vec<Pending>,
+    sink: Option<&Sink>,
+) -> Result<(Totals, HashMap<(usize, usize), String>)> {
+    let mut totals = Totals::default();
+    let mut errors = HashMap::new();
+    let mut jobs: Vec<Job> = pending.into_iter().map(|at| job(walked, at, 0)).collect();
+    let bytes = jobs.iter().map(|j| j.size).sum();
+    ctx.progress.phase("read", Some(jobs.len() as u64), Some(bytes));
+    let mut done: Vec<Pending> = Vec::new();
+    loop {
+        let mut again = Vec::new();
+        let mut results = futures::stream::iter(batches(jobs))
+            .map(|batch| read_batch(ctx, root, batch, sink))
+            .buffer_unordered(threads.max(2));
+        while let Some(result) = results.next().await {
+            for (job, outcome) in result? {
+                if let Outcome::Again = outcome
+                    && job.tries < RETRY_MS.len()
+                {
+                    again.push(Job { tries: job.tries + 1, ..job });
+                    continue;
+                }
+                settle(walked, &job, outcome, &mut totals, &mut errors);
+                done.push(job.at);
+            }
+        }
+        drop(results);
+        if again.is_empty() {
+            again = moved_since(root, walked, &mut done).await?;
+        }
+        if again.is_empty() {
+            return Ok((totals, errors));
+        }
+        let pause = again.iter().map(|j| RETRY_MS[j.tries.clamp(1, 3) - 1]).max().unwrap_or(10);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        jobs = again;
+    }
+}
+
+fn job(walked: &[Walked], at: Pending, tries: usize) -> Job {
+    let dir = &walked[at.dir].dir;
+    let entry = &dir.entries[at.entry];
+    Job { at, path: dir.path.join(&entry.name), size: entry.stat.size, tries }
+}
+
+fn settle(
+    walked: &mut [Walked],
+    job: &Job,
+    outcome: Outcome,
+    totals: &mut Totals,
+    errors: &mut HashMap<(usize, usize), String>,
+) {
+    let entry = &mut walked[job.at.dir].dir.entries[job.at.entry];
+    match outcome {
+        Outcome::Read(content, stat) => {
+            totals.files += 1;
+            totals.bytes += content.length;
+            entry.stat = stat;
+            entry.what = What::File(content);
+        }
+        Outcome::Link(target, stat) => {
+            entry.stat = stat;
+            entry.what = What::Symlink(target.into());
+        }
+        Outcome::Skip(reason, error) => {
+            entry.what = What::Skipped(reason);
+            if let Some(e) = error {
+                errors.insert((job.at.dir, job.at.entry), e);
+            }
+        }
+        Outcome::Again => entry.what = What::Skipped(Reason::Changing),
+    }
+}
+
+fn batches(jobs: Vec<Job>) -> Vec<Vec<Job>> {
+    let mut out = Vec::new();
+    let mut batch = Vec::new();
+    let mut bytes = 0;
+    for job in jobs {
+        let own = job.size.min(MAX_BYTES as u64);
+        if !batch.is_empty() && (batch.len() >= BATCH_FILES || bytes + own > BATCH_BYTES) {
+            out.push(std::mem::take(&mut batch));
+            bytes = 0;
+        }
+        bytes += own;
+        batch.push(job);
+    }
+    if !batch.is_empty() {
+        out.push(batch);
+    }
+    out
+}
+
+/// Reads one batch on a blocking thread and puts its objects. Chunks of large files
+/// come through a bounded channel while the file is still being read.
+async fn read_batch(
+    ctx: &Context,
+    root: &Root,
+    batch: Vec<Job>,
+    sink: Option<&Sink>,
+) -> Result<Vec<(Job, Outcome)>> {
+    ctx.cancel.check()?;
+    let (send, mut chunks) = mpsc::channel::<Object>(1);
+    let dir = root.dir.clone();
+    let cancel = ctx.cancel.clone();
+    let store = sink.is_some();
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut objects = Vec::new();
+        let mut out = Vec::with_capacity(batch.len());
+        for job in batch {
+            if cancel.is_cancelled() {
+                break;
+            }
+            let (outcome, object) = read_one(&dir, &job, store.then_some(&send))?;
+            objects.extend(object.filter(|_| store));
+            out.push((job, outcome));
+        }
+        Ok::<_, Error>((out, objects))
+    });
+    let mut large: Vec<Object> = Vec::new();
+    while let Some(object) = chunks.recv().await {
+        large.push(object);
+        if let Some(sink) = sink
+            && large.iter().map(|o| o.bytes().len()).sum::<usize>() >= MAX_BYTES
+        {
+            sink.put(std::mem::take(&mut large)).await?;
+        }
+    }
+    let (out, objects) = reading
+        .await
+        .map_err(|e| Error::failed("io", "reading files stopped").with_source(e))??;
+    ctx.cancel.check()?;
+    if let Some(sink) = sink {
+        large.extend(objects);
+        sink.put(large).await?;
+        ctx.faults.reach("capture.objects")?;
+    }
+    let bytes = out.iter().map(|(j, _)| j.size).sum();
+    ctx.progress.advance(out.len() as u64, bytes);
+    Ok(out)
+}
+
+/// Reads one file: its outcome, and its object when it is one.
+fn read_one(
+    root: &fsx::Dir,
+    job: &Job,
+    send: Option<&mpsc::Sender<Object>>,
+) -> Result<(Outcome, Option<Object>)> {
+    let read = fsx::read_stable(root, &job.path, |file, stat| {
+        if stat.size <= MAX_BYTES as u64 {
+            return read_small(file, stat.size);
+        }
+        let content = read_large(file, send)?;
+        let length = content.length;
+        Ok(((content, None), length))
+    });
+    Ok(match read {
+        Ok(((content, object), stat)) => (Outcome::Read(content, stat), object),
+        Err(ReadFailure::Moved) => (Outcome::Again, None),
+        Err(ReadFailure::Gone) => (Outcome::Skip(Reason::Vanished, None), None),
+        Err(ReadFailure::NotAFile(stat)) => (not_a_file(root, &job.path, stat), None),
+        Err(ReadFailure::Io(e)) if fsx::is_exhaustion(&e) => {
+            return Err(Error::failed("io", format!("{} cannot be opened: {e}", job.path)));
+        }
+        Err(ReadFailure::Io(e)) => {
+            (Outcome::Skip(Reason::Unreadable, Some(fsx::errno_name(&e))), None)
+        }
+        Err(ReadFailure::Sink(e)) => return Err(e),
+    })
+}
+
+fn not_a_file(root: &fsx::Dir, path: &RelPath, stat: Stat) -> Outcome {
+    match stat.kind {
+        FileKind::Symlink => match root.open_parent(path).and_then(|(d, n)| d.read_link(n)) {
+            Ok(target) => Outcome::Link(target, stat),
+            Err(_) => Outcome::Again,
+        },
+        FileKind::Special => Outcome::Skip(Reason::Unsupported, None),
+        FileKind::Dir | FileKind::File => Outcome::Again,
+    }
+}
+
+type Content = (Ref, Option<Object>);
+
+fn read_small(file: &mut std::fs::File, size: u64) -> Result<(Content, u64), ReadFailure> {
+    let mut bytes = Vec::with_capacity(size as usize + 1);
+    // One byte more than the size shows growth without a second look.
+    file.take(size + 1).read_to_end(&mut bytes)?;
+    let length = bytes.len() as u64;
+    if length != size {
+        return Err(ReadFailure::Moved);
+    }
+    let object = Object::new(Bytes::from(bytes)).map_err(ReadFailure::Sink)?;
+    let content = Ref::whole(length, object.digest());
+    Ok(((content, (length > 0).then_some(object)), length))
+}
+
+fn read_large(
+    file: &mut std::fs::File,
+    send: Option<&mpsc::Sender<Object>>,
+) -> Result<Ref, ReadFailure> {
+    use sha2::Digest as _;
+    let mut whole = sha2::Sha256::new();
+    let mut content = Ref { length: 0, digest: Digest::EMPTY, chunks: Vec::new() };
+    for bytes in chunk::chunks(file) {
+        let bytes = bytes?;
+        whole.update(&bytes);
+        content.length += bytes.len() as u64;
+        let object = Object::new(bytes).map_err(ReadFailure::Sink)?;
+        let length = object.bytes().len() as u32;
+        content.chunks.push(Chunk { length, digest: object.digest() });
+        if let Some(send) = send
+            && send.blocking_send(object).is_err()
+        {
+            let e = Error::failed("interrupted", "storing a large file stopped");
+            return Err(ReadFailure::Sink(e));
+        }
+    }
+    content.digest = Digest(whole.finalize().into());
+    if content.chunks.len() < 2 {
+        return Err(ReadFailure::Moved); // it shrank below the limit meanwhile
+    }
+    Ok(content)
+}
+
+/// Looks once more at every file that was read; those that moved are read again.
+async fn moved_since(
+    root: &Root,
+    walked: &[Walked],
+    done: &mut Vec<Pending>,
+) -> Result<Vec<Job>> {
+    let mut checks: Vec<(Pending, RelPath, Stat)> = Vec::new();
+    for at in std::mem::take(done) {
+        let dir = &walked[at.dir].dir;
+        let entry = &dir.entries[at.entry];
+        if matches!(entry.what, What::File(_)) {
+            checks.push((at, dir.path.join(&entry.name), entry.stat));
+        }
+    }
+    let dir = root.dir.clone();
+    let moved = tokio::task::spawn_blocking(move || {
+        let same = |(_, path, stat): &(Pending, RelPath, Stat)| {
+            dir.stat_below(path).is_ok_and(|now| now.same_file_state(stat))
+        };
+        checks.into_iter().filter(|c| !same(c)).map(|(at, ..)| at).collect::<Vec<_>>()
+    });
+    let moved = moved.await.map_err(|e| Error::failed("io", "looking again stopped").with_source(e))?;
+    // The look counts as the first try.
+    Ok(moved.into_iter().map(|at| job(walked, at, 1)).collect())
+}
