@@ -13,6 +13,8 @@ pub struct NewRef<'a> {
     pub path: &'a RelPath,
     /// It names a tree, not a file's content.
     pub is_tree: bool,
+    /// The base has nothing at this path.
+    pub added: bool,
     /// The reference.
     pub reference: &'a Ref,
 }
@@ -63,7 +65,8 @@ pub async fn delta(
 ) -> Result<DeltaCounts> {
     let mut counts = DeltaCounts::default();
     if let Some(reference) = new.root.filter(|r| base.root != Some(*r)) {
-        on_new(NewRef { path: &RelPath::root(), is_tree: true, reference });
+        let added = base.root.is_none();
+        on_new(NewRef { path: &RelPath::root(), is_tree: true, added, reference });
     }
     walk(base, new, &mut |pair| {
         count(&mut counts, &pair);
@@ -112,7 +115,8 @@ fn report(pair: &Pair<'_>, on_new: &mut (dyn FnMut(NewRef<'_>) + Send)) {
     let (Body::File(reference) | Body::Dir(reference)) = &new.body else { return };
     if !held(reference) {
         let is_tree = matches!(new.body, Body::Dir(_));
-        on_new(NewRef { path: pair.path, is_tree, reference });
+        let added = pair.from.is_none();
+        on_new(NewRef { path: pair.path, is_tree, added, reference });
     }
 }
 

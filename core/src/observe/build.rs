@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::types::{ObservedDir, ObservedEntry, What, record_kind};
+use super::types::{ObservedDir, ObservedEntry, What, record_kind, tree_of};
 use super::walk::Walked;
 use crate::error::Result;
 use crate::fsx::FileKind;
@@ -11,25 +11,14 @@ use crate::object::chunk;
 use crate::path::RelPath;
 use crate::snapshot::coverage::{Reason, Record, State};
 use crate::snapshot::doc::Counts;
-use crate::snapshot::tree::{Body, Chunk, Entry, Ref, Tree};
+use crate::snapshot::tree::{Chunk, Ref};
 use crate::store::MAX_BYTES;
 use crate::workspace::cache::{Block, Cached, CachedStat, StatCache};
-
-/// A tree that was built here: its bytes and the directory it is of.
-#[derive(Clone, Debug)]
-pub struct NewTree {
-    /// The index of the directory.
-    pub dir: usize,
-    /// Its canonical bytes.
-    pub bytes: Vec<u8>,
-}
 
 /// What the building hands on.
 pub struct Built {
     /// The directories, trees filled in.
     pub dirs: Vec<ObservedDir>,
-    /// Trees that the cache did not know.
-    pub trees: Vec<NewTree>,
     /// The cache as of now.
     pub cache: StatCache,
     /// What the tree holds.
@@ -45,7 +34,6 @@ pub(super) fn build(walked: Vec<Walked>, cache: &StatCache, racy_from: i64) -> R
     fail_unseen(&mut walked);
     record_ancestors(&mut walked);
     let mut clean = vec![false; walked.len()];
-    let mut trees = Vec::new();
     let mut blocks: HashMap<Box<[u8]>, Block> = HashMap::with_capacity(walked.len());
     let mut changed = false;
     for i in (0..walked.len()).rev() {
@@ -65,7 +53,6 @@ pub(super) fn build(walked: Vec<Walked>, cache: &StatCache, racy_from: i64) -> R
                 let reference = reference(&bytes);
                 let block = block(&walked, i, &reference, racy_from, known);
                 walked[i].dir.tree = Some(reference);
-                trees.push(NewTree { dir: i, bytes });
                 changed |= known != Some(&block);
                 block
             }
@@ -77,7 +64,7 @@ pub(super) fn build(walked: Vec<Walked>, cache: &StatCache, racy_from: i64) -> R
     let hits = walked.iter().map(|w| w.hits).sum();
     let cache = cache.replaced(blocks, changed);
     let dirs = walked.into_iter().map(|w| w.dir).collect();
-    Ok(Built { dirs, trees, cache, counts, hits })
+    Ok(Built { dirs, cache, counts, hits })
 }
 
 /// Moves a failure to look inside from the directory to its entry above.
@@ -138,23 +125,7 @@ fn is_clean(walked: &[Walked], clean: &[bool], i: usize) -> bool {
 }
 
 fn encode(walked: &[Walked], i: usize) -> Result<Vec<u8>> {
-    let mut tree = Tree::default();
-    for entry in &walked[i].dir.entries {
-        let (mode, body) = match &entry.what {
-            What::File(content) => (entry.stat.mode, Body::File(content.clone())),
-            What::Symlink(target) => (0, Body::Symlink(target.to_vec())),
-            What::Dir(child) => match &walked[*child].dir {
-                dir if dir.recorded => {
-                    let tree = dir.tree.clone().unwrap_or_else(|| Ref::whole(0, Digest::EMPTY));
-                    (dir.stat.mode, Body::Dir(tree))
-                }
-                _ => continue,
-            },
-            _ => continue,
-        };
-        tree.entries.push(Entry { name: entry.name.to_vec(), mode, body });
-    }
-    tree.encode()
+    tree_of(&walked[i].dir, |child| &walked[child].dir).encode()
 }
 
 /// The reference to some tree's bytes: chunked above 8 MiB by the same rule as a file.

@@ -11,7 +11,6 @@ mod walk;
 use std::collections::BTreeMap;
 
 pub(crate) use build::reference;
-pub use build::NewTree;
 pub use read::Sink;
 pub use types::{Observed, ObservedDir, ObservedEntry, Settings, Warning, What};
 
@@ -31,8 +30,6 @@ pub struct Observation {
     pub observed: Observed,
     /// The stat cache as of now.
     pub cache: StatCache,
-    /// Trees that the cache did not know, with their bytes.
-    pub trees: Vec<NewTree>,
 }
 
 /// Looks at the workspace: walk, rules, cache, content, trees. With a sink, content
@@ -91,5 +88,5 @@ pub async fn observe(
         reused: built.hits,
         started_ns,
     };
-    Ok(Observation { observed, cache: built.cache, trees: built.trees })
+    Ok(Observation { observed, cache: built.cache })
 }

@@ -1,9 +1,9 @@
 //! Reading what the cache does not know: each file as one state of it that existed,
 //! hashed, and offered to a sink.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Read;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::object::chunk;
 use crate::path::RelPath;
 use crate::snapshot::coverage::Reason;
 use crate::snapshot::tree::{Chunk, Ref};
+use crate::store::hold::Hold;
 use crate::store::{MAX_BYTES, Object, PutObjects, PutOutcome, Store};
 use crate::workspace::Root;
 
@@ -35,27 +36,36 @@ const RETRY_MS: [u64; 3] = [10, 50, 250];
 pub struct Sink {
     store: Arc<dyn Store>,
     damaged: BTreeSet<Digest>,
+    hold: Arc<Hold>,
     objects: AtomicU64,
     bytes: AtomicU64,
     healed: AtomicU64,
-    rewritten: std::sync::Mutex<BTreeSet<Digest>>,
+    rewritten: Mutex<BTreeSet<Digest>>,
+    offered: Mutex<HashSet<Digest>>,
 }
 
 impl Sink {
     /// A sink into `store`. Objects in `damaged` are stored again without looking.
-    pub fn new(store: Arc<dyn Store>, damaged: BTreeSet<Digest>) -> Self {
+    /// `hold` is taken before the first write.
+    pub fn new(store: Arc<dyn Store>, damaged: BTreeSet<Digest>, hold: Arc<Hold>) -> Self {
         Self {
             store,
             damaged,
+            hold,
+            offered: Mutex::new(HashSet::new()),
             objects: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             healed: AtomicU64::new(0),
-            rewritten: std::sync::Mutex::new(BTreeSet::new()),
+            rewritten: Mutex::new(BTreeSet::new()),
         }
     }
 
     /// Makes the objects be in the store. Fails naming the first that could not be.
     pub async fn put(&self, batch: Vec<Object>) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.hold.ensure().await?;
         let (again, check): (Vec<_>, Vec<_>) =
             batch.into_iter().partition(|o| self.damaged.contains(&o.digest()));
         for (mode, part) in [(PutObjects::Check, check), (PutObjects::Rewrite, again)] {
@@ -63,10 +73,11 @@ impl Sink {
                 continue;
             }
             let names: Vec<Digest> = part.iter().map(Object::digest).collect();
-            for (digest, outcome) in names.into_iter().zip(self.store.put_objects(part, mode).await?)
-            {
-                self.account(digest, outcome, mode)?;
+            let outcomes = self.store.put_objects(part, mode).await?;
+            for (digest, outcome) in names.iter().zip(outcomes) {
+                self.account(*digest, outcome, mode)?;
             }
+            lock(&self.offered).extend(names);
         }
         Ok(())
     }
@@ -88,8 +99,7 @@ impl Sink {
             }
         }
         if mode == PutObjects::Rewrite {
-            let mut set = self.rewritten.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            set.insert(digest);
+            lock(&self.rewritten).insert(digest);
         }
         Ok(())
     }
@@ -102,14 +112,17 @@ impl Sink {
 
     /// Damaged objects that were stored again, to be dropped from the damage list.
     pub fn rewritten(&self) -> Vec<Digest> {
-        let set = self.rewritten.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        set.iter().copied().collect()
+        lock(&self.rewritten).iter().copied().collect()
     }
 
-    /// The store it puts into.
-    pub fn store(&self) -> &Arc<dyn Store> {
-        &self.store
+    /// True if this object went through here, and so is in the store.
+    pub fn offered(&self, digest: &Digest) -> bool {
+        lock(&self.offered).contains(digest)
     }
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// What became of one file.

@@ -6,7 +6,7 @@ use crate::fsx::{FileKind, Stat};
 use crate::path::RelPath;
 use crate::snapshot::coverage::{Coverage, Reason};
 use crate::snapshot::doc::Counts;
-use crate::snapshot::tree::Ref;
+use crate::snapshot::tree::{Body, Entry, Ref, Tree};
 use crate::workspace::rules::{Class, RuleSet};
 
 /// How to look at a workspace.
@@ -24,7 +24,9 @@ pub struct Settings {
     pub cross_filesystems: bool,
     /// Trust no cache entry.
     pub rehash: bool,
-    /// Paths that are read and stored whatever the limits (a bank's).
+    /// Paths that are read, not answered from the cache.
+    pub must_read: std::collections::BTreeSet<RelPath>,
+    /// Paths that are stored whatever the limits (a bank's).
     pub must_store: std::collections::BTreeSet<RelPath>,
     /// Directories that no walk enters, as (device, inode): store, cache, state.
     pub never_enter: Vec<(u64, u64)>,
@@ -39,6 +41,7 @@ impl Default for Settings {
             safety_window_ns: 2_000_000_000,
             cross_filesystems: false,
             rehash: false,
+            must_read: std::collections::BTreeSet::new(),
             must_store: std::collections::BTreeSet::new(),
             never_enter: Vec::new(),
         }
@@ -111,6 +114,26 @@ pub struct ObservedDir {
     pub entries: Vec<ObservedEntry>,
 }
 
+/// The tree of the directory `dir`; `child` gives the directory of an index.
+pub(super) fn tree_of<'a>(dir: &ObservedDir, child: impl Fn(usize) -> &'a ObservedDir) -> Tree {
+    let mut tree = Tree::default();
+    for entry in &dir.entries {
+        let (mode, body) = match &entry.what {
+            What::File(content) => (entry.stat.mode, Body::File(content.clone())),
+            What::Symlink(target) => (0, Body::Symlink(target.to_vec())),
+            What::Dir(i) => match child(*i) {
+                ObservedDir { recorded: true, tree: Some(tree), stat, .. } => {
+                    (stat.mode, Body::Dir(tree.clone()))
+                }
+                _ => continue,
+            },
+            _ => continue,
+        };
+        tree.entries.push(Entry { name: entry.name.to_vec(), mode, body });
+    }
+    tree
+}
+
 /// A workspace as it is now.
 #[derive(Clone, Debug)]
 pub struct Observed {
@@ -163,6 +186,22 @@ impl Observed {
             }
         }
         (None, true)
+    }
+
+    /// The tree of the directory with this index.
+    pub fn tree(&self, dir: usize) -> Tree {
+        tree_of(&self.dirs[dir], |i| &self.dirs[i])
+    }
+
+    /// Every covered file with its directory's index.
+    pub fn files(&self) -> impl Iterator<Item = (&ObservedDir, &ObservedEntry, &Ref)> {
+        let recorded = self.dirs.iter().filter(|d| d.recorded);
+        recorded.flat_map(|d| {
+            d.entries.iter().filter_map(move |e| match &e.what {
+                What::File(content) => Some((d, e, content)),
+                _ => None,
+            })
+        })
     }
 
     /// The directory at `path`, when it was walked.

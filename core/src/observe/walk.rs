@@ -1,7 +1,7 @@
 //! The parallel walk: every name below the root, `lstat`ed, judged by the rules and
 //! matched against the stat cache. The result does not depend on order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
@@ -411,8 +411,7 @@ impl Shared<'_> {
     }
 
     fn must_store(&self, dir: &RelPath, name: &[u8]) -> bool {
-        let set = &self.settings.must_store;
-        !set.is_empty() && set.contains(&dir.join(name))
+        contains(&self.settings.must_store, dir, name)
     }
 
     /// Counts one file or link that would be stored.
@@ -504,7 +503,6 @@ impl Shared<'_> {
     /// Fills in what the cache knows of the files, and says whether the directory is
     /// exactly as cached.
     fn match_cache(&self, walked: &mut Walked) {
-        let no_must = self.settings.must_store.is_empty();
         let block = self.cache.block(&walked.dir.path).filter(|_| !self.settings.rehash);
         let Some(block) = block else {
             walked.clean = false;
@@ -522,7 +520,7 @@ impl Shared<'_> {
                 (What::File(content), Some(c)) => {
                     let hit = c.kind == FileKind::File
                         && !c.racy
-                        && (no_must || !self.must_store(path, &entry.name))
+                        && !contains(&self.settings.must_read, path, &entry.name)
                         && c.stat == CachedStat::from(&entry.stat);
                     if let Some(r) = c.content.filter(|_| hit) {
                         *content = r;
@@ -565,6 +563,10 @@ impl Walked {
         };
         Self { dir, clean: true, cached_dirs: Vec::new(), hits: 0, failed: None }
     }
+}
+
+fn contains(set: &BTreeSet<RelPath>, dir: &RelPath, name: &[u8]) -> bool {
+    !set.is_empty() && set.contains(&dir.join(name))
 }
 
 fn excluded_class(d: &Decision) -> Option<Class> {

@@ -138,6 +138,12 @@ impl Refs {
         self.labels.iter().filter(move |(_, t)| t.snapshot == *id).map(|(l, _)| l)
     }
 
+    /// The sequence number after the head's, which counts even when the head's
+    /// document cannot be read.
+    pub fn next_seq(&self) -> u64 {
+        if self.head.is_some() { self.head_seq + 1 } else { 0 }
+    }
+
     /// Draws the next number of a counter.
     pub fn next_number(&mut self, counter: &str) -> u64 {
         let slot = self.counters.entry(counter.to_owned()).or_default();

@@ -4,6 +4,7 @@
 
 pub mod docs;
 pub mod holes;
+pub mod hold;
 pub mod key;
 pub mod layers;
 mod lock;

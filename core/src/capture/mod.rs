@@ -1,0 +1,355 @@
+//! Capture: walk → rules → cache → hash → objects → trees → snapshot → label.
+//!
+//! Read [`Recorder::capture`] from top to bottom: it is the whole line. A kill between
+//! two steps leaves garbage that prune collects, never a dangling name.
+
+mod publish;
+mod store_trees;
+mod types;
+mod warn;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub use types::{
+    Amount, Captured, Check, CoverageSummary, MAX_MESSAGE, NewLabel, Request, Settings,
+    StoredAmount,
+};
+
+use crate::clock::{Context, Timestamp};
+use crate::damage;
+use crate::diff::{DeltaCounts, ObservedTrees};
+use crate::error::{Error, Kind, Result};
+use crate::ids::{Chain, Digest, SnapshotId};
+use crate::observe::{self, Observation, Observed, Sink, Warning};
+use crate::path::RelPath;
+use crate::snapshot::chain::{self, LoadedRefs};
+use crate::snapshot::doc::Snapshot;
+use crate::snapshot::label::Label;
+use crate::store::hold::Hold;
+use crate::store::{DocKey, LockMode, LockName, LockRequest, Store};
+use crate::workspace::Root;
+use crate::workspace::cache::StatCache;
+
+/// How often a capture looks again because content it relied on was not held.
+const MAX_ROUNDS: usize = 6;
+
+/// Records the states of one workspace in one chain.
+pub struct Recorder {
+    store: Arc<dyn Store>,
+    ctx: Context,
+    root: Root,
+    chain: Chain,
+    settings: Settings,
+}
+
+/// What one capture works with once its locks are held.
+struct Job<'a> {
+    request: &'a Request,
+    started: Timestamp,
+    refs: LoadedRefs,
+    head: Option<Snapshot>,
+    damaged: BTreeSet<Digest>,
+    hold: Arc<Hold>,
+    sink: Sink,
+    warnings: Vec<Warning>,
+}
+
+/// A workspace whose objects are all in the store.
+struct Held {
+    observation: Observation,
+    counts: Option<DeltaCounts>,
+    added: Vec<(RelPath, u64)>,
+}
+
+impl Recorder {
+    /// A recorder of `root` in `chain`. Touches nothing yet.
+    pub fn open(
+        store: Arc<dyn Store>,
+        ctx: Context,
+        root: Root,
+        chain: Chain,
+        settings: Settings,
+    ) -> Self {
+        Self { store, ctx, root, chain, settings }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+    /// The root.
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+    /// The chain.
+    pub fn chain(&self) -> &Chain {
+        &self.chain
+    }
+    /// What operations are handed.
+    pub fn context(&self) -> &Context {
+        &self.ctx
+    }
+    /// How it works.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Records the workspace as it is now. Ok means durable.
+    ///
+    /// An unchanged workspace adds no snapshot: the label is pointed at the head.
+    /// Fails with the codes of `docs/exit-codes.md`; nothing is published then.
+    pub async fn capture(&self, request: &Request) -> Result<Captured> {
+        check_request(request)?;
+        let started = self.ctx.clock.now();
+        let _workspace = if request.locked { None } else { Some(self.lock_workspace().await?) };
+        if let Some(check) = &self.settings.check {
+            check(&self.root).await?;
+        }
+        let chain = LockName::Chain(self.chain.clone());
+        let _chain = self.lock(chain, LockMode::Exclusive).await?;
+
+        let mut job = self.prepare(request, started).await?;
+        let cache = self.load_cache().await?;
+        let mut forced = request.must_store.clone();
+        let mut cache = Some(cache);
+        for _ in 0..MAX_ROUNDS {
+            let observation = self.look(&job, &forced, cache.take()).await?;
+            if self.force_damaged(&job, &observation.observed, &mut forced) {
+                cache = Some(observation.cache);
+                continue;
+            }
+            if job.is_unchanged(&self.root, &self.ctx, &observation.observed) {
+                return self.unchanged(job, observation).await;
+            }
+            if request.dry_run {
+                return self.dry_run(job, observation).await;
+            }
+            let held = match self.hold_all(&job, observation, &mut forced).await? {
+                Ok(held) => held,
+                Err(observation) => {
+                    cache = Some(observation.cache);
+                    continue;
+                }
+            };
+            self.store.flush().await?;
+            self.ctx.faults.reach("capture.trees")?;
+            if !job.hold.is_ours().await {
+                // Prune may have swept what was relied on: look at everything again.
+                cache = Some(held.observation.cache);
+                continue;
+            }
+            self.root.check_same()?;
+            self.ctx.cancel.check()?;
+            return self.publish(&mut job, held).await;
+        }
+        Err(Error::unavailable("content kept disappearing from the store while it was captured"))
+    }
+
+    async fn lock_workspace(&self) -> Result<crate::store::Guard> {
+        self.lock(LockName::Workspace(self.root.key.clone()), LockMode::Shared).await
+    }
+
+    async fn lock(&self, name: LockName, mode: LockMode) -> Result<crate::store::Guard> {
+        let request = LockRequest::new(name, mode, self.settings.wait, &self.settings.command);
+        self.store.lock(request).await
+    }
+
+    /// Reads refs, head and damage list; checks the label before the walk.
+    async fn prepare<'a>(&self, request: &'a Request, started: Timestamp) -> Result<Job<'a>> {
+        let refs = chain::load_refs(&*self.store, &self.chain).await?;
+        check_label(request, &refs)?;
+        let mut warnings = Vec::new();
+        if let Some(notice) = &refs.rebuilt {
+            warnings.push(warn::plain("refs-rebuilt", notice.clone()));
+        }
+        let head = match &refs.refs.head {
+            None => None,
+            Some(id) => match chain::read_snapshot(&*self.store, &self.chain, id).await {
+                Ok(head) => Some(head),
+                Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::NotFound) => {
+                    let hint = format!("the head cannot be used as a base: {}", e.message());
+                    warnings.push(warn::plain("head-unreadable", hint));
+                    None
+                }
+                Err(e) => return Err(e),
+            },
+        };
+        let damaged = damage::load(&*self.store).await?.digests;
+        let hold = Arc::new(Hold::new(
+            self.store.clone(),
+            self.settings.wait,
+            &self.settings.command,
+            DocKey::Refs(self.chain.clone()),
+        ));
+        let sink = Sink::new(self.store.clone(), damaged.clone(), hold.clone());
+        Ok(Job { request, started, refs, head, damaged, hold, sink, warnings })
+    }
+
+    async fn load_cache(&self) -> Result<StatCache> {
+        let (dir, root) = (self.settings.cache_dir.clone(), self.root.clone());
+        tokio::task::spawn_blocking(move || StatCache::load(dir.as_deref(), &root))
+            .await
+            .map_err(|e| Error::failed("io", "loading the stat cache stopped").with_source(e))
+    }
+
+    async fn look(
+        &self,
+        job: &Job<'_>,
+        forced: &BTreeSet<RelPath>,
+        cache: Option<StatCache>,
+    ) -> Result<Observation> {
+        let cache = match cache {
+            Some(cache) => cache,
+            None => self.load_cache().await?,
+        };
+        let mut settings = self.settings.observe.clone();
+        settings.rehash |= job.request.rehash;
+        settings.must_read = forced.clone();
+        if job.request.bank.is_some() {
+            settings.must_store = job.request.must_store.clone();
+            settings.max_files = u64::MAX;
+        }
+        let sink = (!job.request.dry_run).then_some(&job.sink);
+        observe::observe(&self.ctx, &self.root, &settings, cache, sink).await
+    }
+
+    /// Adds files whose objects are on the damage list, so that they are read and
+    /// stored again. True if any was added.
+    fn force_damaged(
+        &self,
+        job: &Job<'_>,
+        observed: &Observed,
+        forced: &mut BTreeSet<RelPath>,
+    ) -> bool {
+        if job.damaged.is_empty() || job.request.dry_run {
+            return false;
+        }
+        let before = forced.len();
+        for (dir, entry, content) in observed.files() {
+            let hit = |(digest, _): (Digest, u64)| {
+                job.damaged.contains(&digest) && !job.sink.offered(&digest)
+            };
+            if content.objects().any(hit) {
+                forced.insert(dir.path.join(&entry.name));
+            }
+        }
+        forced.len() > before
+    }
+
+    /// Saves the cache; a failure is one warning.
+    async fn save_cache(&self, cache: StatCache, warnings: &mut Vec<Warning>) -> Result<()> {
+        self.ctx.faults.reach("capture.cache")?;
+        let temp = self.ctx.ids.hex(8)?;
+        let saved = tokio::task::spawn_blocking(move || cache.save(&temp)).await;
+        if let Ok(Err(e)) = saved {
+            let hint = format!("the stat cache cannot be written, captures stay slow: {e}");
+            warnings.push(warn::plain("cache-unwritable", hint));
+        }
+        Ok(())
+    }
+
+    /// Points `label` at `snapshot` without a capture; the head does not move.
+    pub async fn alias(&self, label: &Label, snapshot: &SnapshotId) -> Result<()> {
+        crate::capture::publish::alias(self, label, snapshot).await
+    }
+
+    /// The snapshot that `text` means, see [`chain::resolve`].
+    pub async fn resolve(&self, text: &str) -> Result<Snapshot> {
+        chain::resolve(&*self.store, &self.chain, text).await
+    }
+
+    /// Every reachable snapshot of the chain, newest first.
+    pub async fn snapshots(&self) -> Result<Vec<Snapshot>> {
+        let history = chain::History::load(&*self.store, &self.chain).await?;
+        Ok(history.newest_first().into_iter().cloned().collect())
+    }
+
+    fn captured(&self, job: &Job<'_>, observed: Observed) -> Captured {
+        let records = observed.coverage.records.as_deref().unwrap_or_default();
+        let (objects, bytes, healed) = job.sink.stored();
+        let mut warnings = observed.warnings.clone();
+        warnings.extend(job.warnings.iter().cloned());
+        Captured {
+            created: false,
+            id: None,
+            chain: self.chain.clone(),
+            seq: job.head.as_ref().map_or(0, |h| h.seq + 1),
+            parent: job.head.as_ref().map(|h| h.id.clone()),
+            label: None,
+            workspace: self.root.identity(&self.ctx.host),
+            counts: observed.counts,
+            delta: None,
+            changed_files: None,
+            read: Amount { count: observed.read.0, bytes: observed.read.1 },
+            reused: observed.reused,
+            stored: StoredAmount { objects, bytes },
+            healed,
+            coverage: CoverageSummary::new(&observed.coverage, records),
+            warnings,
+            elapsed_ms: self.elapsed_ms(job.started),
+            snapshot: None,
+            observed: Arc::new(observed),
+        }
+    }
+
+    fn elapsed_ms(&self, since: Timestamp) -> u64 {
+        u64::try_from((self.ctx.clock.now().0 - since.0) / 1_000_000).unwrap_or(0)
+    }
+
+    /// What a capture would do.
+    async fn dry_run(&self, job: Job<'_>, observation: Observation) -> Result<Captured> {
+        let counts = {
+            let trees = ObservedTrees::new(&observation.observed);
+            self.compare(&job, &observation.observed, &trees, &mut |_| {}).await?
+        };
+        let mut captured = self.captured(&job, observation.observed);
+        captured.created = true;
+        captured.delta = counts.map(|c| c.paths());
+        captured.changed_files = counts.map(|c| c.files);
+        Ok(captured)
+    }
+}
+
+fn check_request(request: &Request) -> Result<()> {
+    if let Some(m) = &request.message
+        && m.len() > MAX_MESSAGE
+    {
+        return Err(Error::invalid(format!(
+            "the message has {} bytes, above the limit of {MAX_MESSAGE}",
+            m.len()
+        )));
+    }
+    Ok(())
+}
+
+fn check_label(request: &Request, refs: &LoadedRefs) -> Result<()> {
+    let NewLabel::Named(label) = &request.label else { return Ok(()) };
+    let free = request.move_label || label.is_reserved();
+    match refs.refs.labels.get(label) {
+        Some(target) if !free && refs.refs.head.as_ref() != Some(&target.snapshot) => {
+            Err(Error::refused(
+                "label-exists",
+                format!("label {label} names snapshot {}", target.snapshot),
+            )
+            .with_hint("pass --move to point it at this capture"))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Job<'_> {
+    /// Unchanged: tree, rules, workspace and coverage equal the head's, and no
+    /// boundary was missed since.
+    fn is_unchanged(&self, root: &Root, ctx: &Context, observed: &Observed) -> bool {
+        let Some(head) = &self.head else { return false };
+        let own = root.identity(&ctx.host);
+        let was = &head.workspace;
+        head.root == observed.root
+            && head.rules.digest == observed.rules.digest()
+            && (&was.machine, &was.root, was.inode) == (&own.machine, &own.root, own.inode)
+            && warn::same_coverage(&head.coverage, &observed.coverage)
+            && self.refs.rebuilt.is_none()
+            && !self.refs.refs.missing.values().any(|m| m.at > head.created_at)
+    }
+}

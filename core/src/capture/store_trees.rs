@@ -1,0 +1,171 @@
+//! Making every object of an observation be in the store: what the base holds, what
+//! `contains` knows, and what has to be stored.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use super::{Held, Job, Recorder};
+use crate::diff::{self, DeltaCounts, NewRef, ObservedTrees, Side, Stored};
+use crate::error::{Error, Kind, Result};
+use crate::ids::Digest;
+use crate::object::chunk;
+use crate::observe::{Observation, Observed};
+use crate::path::RelPath;
+use crate::snapshot::chain;
+use crate::snapshot::tree::Ref;
+use crate::store::{MAX_BYTES, Object};
+
+/// Objects asked for or put in one call.
+const BATCH: usize = 256;
+/// Bytes of trees put in one call.
+const BATCH_BYTES: usize = 8 << 20;
+
+/// What the base does not hold at the same path.
+#[derive(Default)]
+struct Unheld {
+    files: Vec<(RelPath, Ref)>,
+    trees: Vec<Digest>,
+    added: Vec<(RelPath, u64)>,
+}
+
+impl Recorder {
+    /// Stores what is missing. Files that must be read for it come back in `forced`
+    /// with the observation, for another look.
+    pub(super) async fn hold_all(
+        &self,
+        job: &Job<'_>,
+        observation: Observation,
+        forced: &mut BTreeSet<RelPath>,
+    ) -> Result<Result<Held, Observation>> {
+        job.hold.ensure().await?;
+        let trees = ObservedTrees::new(&observation.observed);
+        let mut unheld = Unheld::default();
+        let mut note = |new: NewRef<'_>| {
+            if new.is_tree {
+                unheld.trees.push(new.reference.digest);
+            } else {
+                unheld.files.push((new.path.clone(), new.reference.clone()));
+                if new.added {
+                    unheld.added.push((new.path.clone(), new.reference.length));
+                }
+            }
+        };
+        let counts = self.compare(job, &observation.observed, &trees, &mut note).await?;
+        let missing = self.missing_files(job, &unheld.files).await?;
+        if !missing.is_empty() {
+            forced.extend(missing);
+            return Ok(Err(observation));
+        }
+        self.put_trees(job, &observation.observed, &trees, unheld.trees).await?;
+        self.put_evidence(job, &observation.observed).await?;
+        drop(trees);
+        Ok(Ok(Held { observation, counts, added: unheld.added }))
+    }
+
+    /// Compares with the base and reports what it does not hold. The counts are those
+    /// against the head; `None` without one, or when its trees cannot be read (then
+    /// nothing counts as held).
+    pub(super) async fn compare(
+        &self,
+        job: &Job<'_>,
+        observed: &Observed,
+        trees: &ObservedTrees<'_>,
+        note: &mut (dyn FnMut(NewRef<'_>) + Send),
+    ) -> Result<Option<DeltaCounts>> {
+        let stored = Stored(&*self.store);
+        let new = Side { root: Some(&observed.root), trees };
+        if let Some(head) = &job.head {
+            // Read again, now that the lock is held: prune may have taken it.
+            let still = chain::read_snapshot(&*self.store, &self.chain, &head.id).await;
+            if still.is_ok() {
+                let base = Side { root: Some(&head.root), trees: &stored };
+                match diff::delta(base, new, note).await {
+                    Ok(counts) => return Ok(Some(counts)),
+                    Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::NotFound) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        let none = Side { root: None, trees: &stored };
+        diff::delta(none, new, note).await?;
+        Ok(None)
+    }
+
+    /// Files that were not read now and whose objects the store does not hold.
+    async fn missing_files(
+        &self,
+        job: &Job<'_>,
+        files: &[(RelPath, Ref)],
+    ) -> Result<Vec<RelPath>> {
+        let mut asked: Vec<(usize, (Digest, u64))> = Vec::new();
+        for (i, (_, content)) in files.iter().enumerate() {
+            let unknown = content.objects().filter(|(d, _)| !job.sink.offered(d));
+            asked.extend(unknown.map(|o| (i, o)));
+        }
+        let mut missing: Vec<usize> = Vec::new();
+        for batch in asked.chunks(BATCH) {
+            let names: Vec<(Digest, u64)> = batch.iter().map(|(_, o)| *o).collect();
+            let there = self.store.contains(&names).await?;
+            for ((i, (digest, _)), there) in batch.iter().zip(there) {
+                if !there || job.damaged.contains(digest) {
+                    missing.push(*i);
+                }
+            }
+        }
+        missing.dedup();
+        Ok(missing.into_iter().map(|i| files[i].0.clone()).collect())
+    }
+
+    async fn put_trees(
+        &self,
+        job: &Job<'_>,
+        observed: &Observed,
+        trees: &ObservedTrees<'_>,
+        mut wanted: Vec<Digest>,
+    ) -> Result<()> {
+        let damaged = observed.dirs.iter().filter_map(|d| d.tree.as_ref());
+        let damaged = damaged.filter(|t| t.objects().any(|(d, _)| job.damaged.contains(&d)));
+        wanted.extend(damaged.map(|t| t.digest));
+        let mut seen = BTreeSet::new();
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        for digest in wanted.into_iter().filter(|d| seen.insert(*d)) {
+            let tree = trees.tree(&digest).ok_or_else(|| {
+                Error::failed("io", format!("tree {digest} is not of this observation"))
+            })?;
+            for object in objects_of(tree.encode()?)? {
+                bytes += object.bytes().len();
+                batch.push(object);
+            }
+            if batch.len() >= BATCH || bytes >= BATCH_BYTES {
+                self.ctx.cancel.check()?;
+                job.sink.put(std::mem::take(&mut batch)).await?;
+                bytes = 0;
+            }
+        }
+        job.sink.put(batch).await
+    }
+
+    /// The rule set, and the coverage records when they are long.
+    async fn put_evidence(&self, job: &Job<'_>, observed: &Observed) -> Result<()> {
+        let mut objects = objects_of(observed.rules.encode())?;
+        if let Some(bytes) = super::publish::long_records(&observed.coverage) {
+            objects.extend(objects_of(bytes)?);
+        }
+        job.sink.put(objects).await
+    }
+}
+
+/// Some bytes as one object, or as chunks above 8 MiB.
+fn objects_of(bytes: Vec<u8>) -> Result<Vec<Object>> {
+    if bytes.is_empty() {
+        return Ok(Vec::new());
+    }
+    if bytes.len() <= MAX_BYTES {
+        return Ok(vec![Object::new(Bytes::from(bytes))?]);
+    }
+    chunk::chunks(bytes.as_slice())
+        .map(|part| Object::new(part.map_err(|e| Error::failed("io", "cutting failed").with_source(e))?))
+        .collect()
+}
