@@ -153,8 +153,7 @@ impl Recorder {
         let key = DocKey::Refs(self.chain.clone());
         let expect = loaded.version.clone().map_or(Expect::Absent, Expect::Version);
         let ids = &*self.ctx.ids;
-        let version =
-            docs::save(&*self.store, ids, &key, &loaded.refs, expect, None).await?;
+        let version = docs::save(&*self.store, ids, &key, &loaded.refs, expect, None).await?;
         loaded.version = Some(version);
         Ok(())
     }
@@ -199,9 +198,9 @@ impl Recorder {
                 }
             };
             let already = |l: &Label| {
-                refs.labels.get(l).is_some_and(|t| {
-                    t.snapshot == head.id && (t.pinned || !job.request.pin)
-                })
+                refs.labels
+                    .get(l)
+                    .is_some_and(|t| t.snapshot == head.id && (t.pinned || !job.request.pin))
             };
             if job.request.message.is_none() && label.as_ref().is_none_or(already) {
                 return Ok(label);

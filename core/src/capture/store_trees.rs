@@ -93,11 +93,7 @@ impl Recorder {
     }
 
     /// Files that were not read now and whose objects the store does not hold.
-    async fn missing_files(
-        &self,
-        job: &Job<'_>,
-        files: &[(RelPath, Ref)],
-    ) -> Result<Vec<RelPath>> {
+    async fn missing_files(&self, job: &Job<'_>, files: &[(RelPath, Ref)]) -> Result<Vec<RelPath>> {
         let mut asked: Vec<(usize, (Digest, u64))> = Vec::new();
         for (i, (_, content)) in files.iter().enumerate() {
             let unknown = content.objects().filter(|(d, _)| !job.sink.offered(d));
@@ -166,6 +162,8 @@ fn objects_of(bytes: Vec<u8>) -> Result<Vec<Object>> {
         return Ok(vec![Object::new(Bytes::from(bytes))?]);
     }
     chunk::chunks(bytes.as_slice())
-        .map(|part| Object::new(part.map_err(|e| Error::failed("io", "cutting failed").with_source(e))?))
+        .map(|part| {
+            Object::new(part.map_err(|e| Error::failed("io", "cutting failed").with_source(e))?)
+        })
         .collect()
 }

@@ -28,9 +28,7 @@ pub(super) fn same_coverage(head: &Coverage, now: &Coverage) -> bool {
     }
     let lasting = |r: &&Record| !matches!(r.reason, Reason::Vanished | Reason::Unsupported);
     match (&head.records, &now.records) {
-        (Some(a), Some(b)) => {
-            a.iter().filter(lasting).eq(b.iter().filter(lasting))
-        }
+        (Some(a), Some(b)) => a.iter().filter(lasting).eq(b.iter().filter(lasting)),
         (None, Some(b)) => {
             let bytes = crate::snapshot::coverage::encode_records(b);
             head.records_ref.as_ref() == Some(&crate::observe::reference(&bytes))
@@ -128,7 +126,7 @@ async fn scope_grew(
     };
     let Ok(then) = RuleSet::decode(&bytes) else { return Ok(None) };
     let matcher = then.matcher();
-    let out = |p: &RelPath| !matcher.was_excluded(p, EntryKind::File).is_stored();
+    let out = |p: &RelPath| matcher.is_out(p, EntryKind::File);
     let grown: Vec<&(RelPath, u64)> = added.iter().filter(|(p, _)| out(p)).collect();
     let Some((first, _)) = grown.first() else { return Ok(None) };
     let why = matcher.explain(first, EntryKind::File);

@@ -35,9 +35,9 @@ impl<'a> ObservedTrees<'a> {
 impl TreeSource for ObservedTrees<'_> {
     async fn trees(&self, refs: &[Ref]) -> Result<Vec<Result<Arc<Tree>>>> {
         let find = |r: &Ref| {
-            self.tree(&r.digest).map(Arc::new).ok_or_else(|| {
-                Error::not_found(format!("the workspace has no tree {}", r.digest))
-            })
+            self.tree(&r.digest)
+                .map(Arc::new)
+                .ok_or_else(|| Error::not_found(format!("the workspace has no tree {}", r.digest)))
         };
         Ok(refs.iter().map(find).collect())
     }

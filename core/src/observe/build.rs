@@ -16,7 +16,7 @@ use crate::store::MAX_BYTES;
 use crate::workspace::cache::{Block, Cached, CachedStat, StatCache};
 
 /// What the building hands on.
-pub struct Built {
+pub(super) struct Built {
     /// The directories, trees filled in.
     pub dirs: Vec<ObservedDir>,
     /// The cache as of now.
@@ -140,13 +140,7 @@ pub(crate) fn reference(bytes: &[u8]) -> Ref {
     out
 }
 
-fn block(
-    walked: &[Walked],
-    i: usize,
-    tree: &Ref,
-    racy_from: i64,
-    known: Option<&Block>,
-) -> Block {
+fn block(walked: &[Walked], i: usize, tree: &Ref, racy_from: i64, known: Option<&Block>) -> Block {
     let mut old = known.map(Block::names).into_iter().flatten().peekable();
     let names = walked[i].dir.entries.iter().filter_map(|e| {
         while old.next_if(|c| c.name < &*e.name).is_some() {}
@@ -205,10 +199,7 @@ fn count(walked: &[Walked]) -> Counts {
 }
 
 /// The coverage records of everything that is not covered, sorted by path.
-pub(super) fn records(
-    dirs: &[ObservedDir],
-    errors: &BTreeMap<RelPath, String>,
-) -> Vec<Record> {
+pub(super) fn records(dirs: &[ObservedDir], errors: &BTreeMap<RelPath, String>) -> Vec<Record> {
     let mut out = Vec::new();
     for dir in dirs {
         for e in &dir.entries {

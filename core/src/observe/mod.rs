@@ -70,8 +70,7 @@ pub async fn observe(
     let built = tokio::task::spawn_blocking(move || build::build(dirs, &cache, racy_from))
         .await
         .map_err(|e| Error::failed("io", "building trees stopped").with_source(e))??;
-    let limits =
-        Limits { max_file_bytes: settings.max_file_bytes, max_files: settings.max_files };
+    let limits = Limits { max_file_bytes: settings.max_file_bytes, max_files: settings.max_files };
     let rules = RuleSet::new(walk.family, limits, settings.cross_filesystems)
         .with_found(walk.rule_files, walk.markers);
     let records = build::records(&built.dirs, &errors);

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Read;
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -381,11 +381,7 @@ fn read_large(
 }
 
 /// Looks once more at every file that was read; those that moved are read again.
-async fn moved_since(
-    root: &Root,
-    walked: &[Walked],
-    done: &mut Vec<Pending>,
-) -> Result<Vec<Job>> {
+async fn moved_since(root: &Root, walked: &[Walked], done: &mut Vec<Pending>) -> Result<Vec<Job>> {
     let mut checks: Vec<(Pending, RelPath, Stat)> = Vec::new();
     for at in std::mem::take(done) {
         let dir = &walked[at.dir].dir;
@@ -401,7 +397,8 @@ async fn moved_since(
         };
         checks.into_iter().filter(|c| !same(c)).map(|(at, ..)| at).collect::<Vec<_>>()
     });
-    let moved = moved.await.map_err(|e| Error::failed("io", "looking again stopped").with_source(e))?;
+    let moved =
+        moved.await.map_err(|e| Error::failed("io", "looking again stopped").with_source(e))?;
     // The look counts as the first try.
     Ok(moved.into_iter().map(|at| job(walked, at, 1)).collect())
 }

@@ -270,7 +270,8 @@ impl Shared<'_> {
     /// or the host ran out of handles.
     fn failed(&self, e: std::io::Error, task: &Task, walked: &mut Walked) -> Result<Vec<Task>> {
         if task.parent.is_none() || fsx::is_exhaustion(&e) {
-            let what = if task.parent.is_none() { self.root.text() } else { walked.dir.path.to_string() };
+            let what =
+                if task.parent.is_none() { self.root.text() } else { walked.dir.path.to_string() };
             return Err(Error::failed("root-unreadable", format!("{what} cannot be read: {e}")));
         }
         let gone = e.kind() == std::io::ErrorKind::NotFound;
@@ -688,7 +689,10 @@ fn too_many(dirs: &[(usize, Walked)], limit: u64, counted: u64) -> Error {
     };
     let largest: Vec<String> = rows.iter().take(5).map(show).collect();
     let suggestion = rows.iter().find(|(p, _)| !p.is_root()).map(|(p, _)| {
-        format!("echo '/{p}/' >> .backtrailignore   (or raise the limit: --max-files {})", counted * 2)
+        format!(
+            "echo '/{p}/' >> .backtrailignore   (or raise the limit: --max-files {})",
+            counted * 2
+        )
     });
     let hint = suggestion.unwrap_or_else(|| format!("--max-files {}", counted * 2));
     Error::refused(

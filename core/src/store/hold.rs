@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 
-use crate::error::Result;
 use super::{DocKey, Guard, LockMode, LockName, LockRequest, Store};
+use crate::error::Result;
 
 /// A lazily taken Shared hold on `objects`.
 pub struct Hold {

@@ -402,8 +402,7 @@ fn read_name<'a>(r: &mut Reader<'a>) -> Option<Cached<'a>> {
         mode: r.u32()?,
     };
     let racy = kind & RACY != 0;
-    let mut found =
-        Cached { name, kind: FileKind::Dir, racy, stat, content: None, target: b"" };
+    let mut found = Cached { name, kind: FileKind::Dir, racy, stat, content: None, target: b"" };
     match kind & !RACY {
         1 => {
             found.kind = FileKind::File;

@@ -141,10 +141,7 @@ impl DirRules {
         }
         dir.add_obstacle(&mut state, Source::Marker(marker), name);
         let judged = self.judge(name, EntryKind::Dir, state, decision.hit, None);
-        Decision {
-            marked: true,
-            ..judged
-        }
+        Decision { marked: true, ..judged }
     }
 
     /// Turns the state after a path into the answer for it: first that decides wins.
@@ -167,11 +164,7 @@ impl DirRules {
             (Verdict::Excluded(Class::Rule), line(state.exclusion))
         } else if let Some(Obstacle { depth, source, .. }) = obstacle {
             let marker = matches!(source, Source::Marker(_));
-            let class = if marker {
-                Class::Marker
-            } else {
-                Class::Default
-            };
+            let class = if marker { Class::Marker } else { Class::Default };
             (Verdict::Excluded(class), (*source, *depth))
         } else if let Some(entry) = secret {
             (Verdict::Secret, (Source::Secret(entry), own))
@@ -199,10 +192,7 @@ impl DirRules {
             source: Source::Always(always),
             decided_at: at,
             marked: false,
-            state: State {
-                always: Some((always, at)),
-                ..State::default()
-            },
+            state: State { always: Some((always, at)), ..State::default() },
             hit: None,
         }
     }
@@ -224,11 +214,7 @@ impl DirRules {
 
     /// The rule file that holds a line which decided here or above.
     pub(super) fn file_at(&self, depth: u32) -> Option<&RuleFile> {
-        self.0
-            .active
-            .iter()
-            .map(|a| &*a.file)
-            .find(|f| f.depth() == depth)
+        self.0.active.iter().map(|a| &*a.file).find(|f| f.depth() == depth)
     }
 
     /// The position of the last line that matches the path of `decision` itself.
@@ -250,33 +236,21 @@ impl Active {
             return None;
         }
         let start = |i: &u32| match &file.pattern(*i).shape {
-            Shape::Path(p) => Some(Alive {
-                pattern: *i,
-                state: p.start(),
-            }),
+            Shape::Path(p) => Some(Alive { pattern: *i, state: p.start() }),
             Shape::Name(_) => None,
         };
         let alive = file.anchored.iter().filter_map(start).collect();
-        Some(Self {
-            file: Arc::clone(file),
-            alive,
-        })
+        Some(Self { file: Arc::clone(file), alive })
     }
 
     fn enter(&self, name: &[u8]) -> Self {
         let step = |a: &Alive| {
             let path = self.path_pattern(a.pattern)?;
             let state = path.step(a.state, name);
-            path.alive(state).then_some(Alive {
-                pattern: a.pattern,
-                state,
-            })
+            path.alive(state).then_some(Alive { pattern: a.pattern, state })
         };
         let alive = self.alive.iter().filter_map(step).collect();
-        Self {
-            file: Arc::clone(&self.file),
-            alive,
-        }
+        Self { file: Arc::clone(&self.file), alive }
     }
 
     fn path_pattern(&self, index: u32) -> Option<&PathPattern> {
@@ -344,31 +318,21 @@ impl Dir {
 
     fn line_pos(&self, hit: Hit) -> LinePos {
         let file = &self.active[hit.file].file;
-        LinePos {
-            file_depth: file.depth(),
-            line: file.pattern(hit.pattern).line,
-        }
+        LinePos { file_depth: file.depth(), line: file.pattern(hit.pattern).line }
     }
 
     /// The last line, deeper files last, that matches the entry `name` itself.
     fn last_match(&self, name: &[u8], is_dir: bool) -> Option<Hit> {
-        self.active
-            .iter()
-            .enumerate()
-            .rev()
-            .find_map(|(file, active)| {
-                let pattern = active.last_match(name, is_dir, &self.path)?;
-                Some(Hit { file, pattern })
-            })
+        self.active.iter().enumerate().rev().find_map(|(file, active)| {
+            let pattern = active.last_match(name, is_dir, &self.path)?;
+            Some(Hit { file, pattern })
+        })
     }
 
     /// Applies the last line that matches an entry to its state. True if it is a
     /// negation and the entry is not excluded after it: then it decides for it.
     fn apply(&self, state: &mut State, hit: Hit) -> bool {
-        let mark = Mark {
-            hit,
-            at: self.depth + 1,
-        };
+        let mark = Mark { hit, at: self.depth + 1 };
         let later = |than: Option<Mark>| than.is_none_or(|m| hit > m.hit);
         if self.pattern(hit).negated {
             state.excluded &= !later(state.highest);
@@ -401,9 +365,7 @@ impl Dir {
         }
         let stands = |o: &&Obstacle| !freeing.is_some_and(|(hit, p)| o.freed_by(hit, p, name));
         let left = obstacles.iter().filter(stands);
-        let left: Arc<[_]> = left
-            .map(|o| o.enter(name, |hit| self.path_pattern(hit)))
-            .collect();
+        let left: Arc<[_]> = left.map(|o| o.enter(name, |hit| self.path_pattern(hit))).collect();
         (!left.is_empty()).then_some(left)
     }
 
@@ -420,21 +382,11 @@ impl Dir {
                 };
                 let state = path.step_named(*state, name);
                 if active.file.pattern(*pattern).negated && path.alive(state) {
-                    freers.push(Freer {
-                        hit: Hit {
-                            file,
-                            pattern: *pattern,
-                        },
-                        state,
-                    });
+                    freers.push(Freer { hit: Hit { file, pattern: *pattern }, state });
                 }
             }
         }
-        let new = Obstacle {
-            depth: self.depth + 1,
-            source,
-            freers,
-        };
+        let new = Obstacle { depth: self.depth + 1, source, freers };
         let old = state.obstacles.as_deref().unwrap_or_default();
         state.obstacles = Some(old.iter().cloned().chain([new]).collect());
     }
@@ -466,10 +418,7 @@ impl Dir {
             of_name.is_some_and(|pattern| later(Hit { file, pattern }))
                 || active.alive.iter().any(|a| {
                     active.file.pattern(a.pattern).negated
-                        && later(Hit {
-                            file,
-                            pattern: a.pattern,
-                        })
+                        && later(Hit { file, pattern: a.pattern })
                         && active
                             .path_pattern(a.pattern)
                             .is_some_and(|p| p.alive(p.step(a.state, name)))

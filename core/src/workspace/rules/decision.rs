@@ -20,7 +20,7 @@ pub enum EntryKind {
 }
 
 /// Why a path is excluded; the classes that coverage counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// Never captured, whatever the rules say.
     Always,

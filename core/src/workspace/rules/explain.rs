@@ -88,12 +88,7 @@ impl Matcher {
             at = at.join(name);
             let kind = if at == *path { kind } else { EntryKind::Dir };
             let step = self.judge(&dir, name, kind);
-            let lost = Lost {
-                dir: &dir,
-                at: &at,
-                step: &step,
-                last: &decision,
-            };
+            let lost = Lost { dir: &dir, at: &at, step: &step, last: &decision };
             beaten.extend(lost.lines(name, kind));
             beaten.extend(lost.entries(self, name, kind));
         }
@@ -163,9 +158,7 @@ fn source_word(source: Source) -> &'static str {
 /// The first `names` names of `path`.
 fn prefix(path: &RelPath, names: u32) -> RelPath {
     let names = usize::try_from(names).unwrap_or(usize::MAX);
-    path.segments()
-        .take(names)
-        .fold(RelPath::root(), |at, name| at.join(name))
+    path.segments().take(names).fold(RelPath::root(), |at, name| at.join(name))
 }
 
 /// Collects what lost at one prefix of the path.
@@ -188,16 +181,11 @@ impl Lost<'_> {
         let against = |p: &Pattern| p.negated != stored;
         let all = self.dir.all_matches(name, kind);
         let against = all.into_iter().filter(|(_, p)| against(p));
-        against
-            .map(|(file, pattern)| self.line(file, pattern))
-            .collect()
+        against.map(|(file, pattern)| self.line(file, pattern)).collect()
     }
 
     fn line(&self, file: &RuleFile, pattern: &Pattern) -> Beaten {
-        let pos = LinePos {
-            file_depth: file.depth(),
-            line: pattern.line,
-        };
+        let pos = LinePos { file_depth: file.depth(), line: pattern.line };
         let why = if self.dir.hit_pos(self.step) != Some(pos) {
             "later-line"
         } else if !pattern.negated {
@@ -225,12 +213,8 @@ impl Lost<'_> {
             return Vec::new();
         }
         let lists = matcher.rule_set().lists();
-        let secret = lists
-            .secret(name, kind)
-            .map(|i| ("secrets", lists.secrets.text(i)));
-        let default = lists
-            .default_dir(name, kind)
-            .map(|i| ("defaults", lists.defaults.text(i)));
+        let secret = lists.secret(name, kind).map(|i| ("secrets", lists.secrets.text(i)));
+        let default = lists.default_dir(name, kind).map(|i| ("defaults", lists.defaults.text(i)));
         let beaten = |(source, pattern): (&'static str, &str)| Beaten {
             source,
             file: None,

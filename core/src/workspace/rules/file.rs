@@ -35,11 +35,7 @@ impl RuleFamily {
     /// The family in force, by whether the root holds a **regular** file
     /// `.backtrailignore` (an empty one counts, a link does not).
     pub fn choose(root_has_backtrailignore: bool) -> Self {
-        if root_has_backtrailignore {
-            Self::Backtrail
-        } else {
-            Self::Git
-        }
+        if root_has_backtrailignore { Self::Backtrail } else { Self::Git }
     }
 
     /// The name of this family's files.
@@ -141,31 +137,16 @@ impl RuleFile {
             }
         }
         let dir = path.parent().unwrap_or_default();
-        let base_len = if dir.is_root() {
-            0
-        } else {
-            dir.as_bytes().len() + 1
-        };
+        let base_len = if dir.is_root() { 0 } else { dir.as_bytes().len() + 1 };
         let depth = u32::try_from(dir.segments().count()).unwrap_or(u32::MAX);
         let index = NameIndex::new(&patterns);
         let of = |want: fn(&Pattern) -> bool| {
-            (0..)
-                .zip(&patterns)
-                .filter(move |(_, p)| want(p))
-                .map(|(i, _)| i)
+            (0..).zip(&patterns).filter(move |(_, p)| want(p)).map(|(i, _)| i)
         };
         let anchored = of(|p| matches!(p.shape, Shape::Path(_))).collect();
         let last_negated_name = of(|p| p.negated && matches!(p.shape, Shape::Name(_))).last();
-        let file = Self {
-            path,
-            depth,
-            base_len,
-            lines,
-            patterns,
-            index,
-            anchored,
-            last_negated_name,
-        };
+        let file =
+            Self { path, depth, base_len, lines, patterns, index, anchored, last_negated_name };
         (file, warnings)
     }
 
@@ -186,9 +167,7 @@ impl RuleFile {
 
     /// The line with this number (from 1) as written, in path text.
     pub fn line_text(&self, line: u32) -> String {
-        let line = usize::try_from(line)
-            .ok()
-            .and_then(|n| self.lines.get(n.checked_sub(1)?));
+        let line = usize::try_from(line).ok().and_then(|n| self.lines.get(n.checked_sub(1)?));
         text(line.map_or(b"", |line| line)).into_owned()
     }
 

@@ -42,12 +42,8 @@ pub const SECRETS: &[&str] = &[
 ];
 
 /// Names that match [`SECRETS`] and are none: examples of `.env` files.
-pub const SECRET_EXCEPTIONS: &[&str] = &[
-    ".env*.example",
-    ".env*.sample",
-    ".env*.template",
-    ".env*.dist",
-];
+pub const SECRET_EXCEPTIONS: &[&str] =
+    &[".env*.example", ".env*.sample", ".env*.template", ".env*.dist"];
 
 /// Names of directories left out by default.
 pub const DEFAULTS: &[&str] = &[
@@ -99,12 +95,7 @@ pub struct NameLists {
 impl Default for NameLists {
     fn default() -> Self {
         let own = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
-        Self::new(
-            own(ALWAYS),
-            own(SECRETS),
-            own(SECRET_EXCEPTIONS),
-            own(DEFAULTS),
-        )
+        Self::new(own(ALWAYS), own(SECRETS), own(SECRET_EXCEPTIONS), own(DEFAULTS))
     }
 }
 
@@ -116,10 +107,7 @@ impl NameLists {
         secret_exceptions: Vec<String>,
         defaults: Vec<String>,
     ) -> Self {
-        let more = always
-            .iter()
-            .filter(|text| !ALWAYS.contains(&text.as_str()))
-            .cloned();
+        let more = always.iter().filter(|text| !ALWAYS.contains(&text.as_str())).cloned();
         Self {
             more_always: NameList::new(more.collect(), Case::Ignored),
             always,
@@ -166,11 +154,7 @@ impl NameLists {
 
     /// The entry of the default list that leaves the directory `name` out.
     pub(super) fn default_dir(&self, name: &[u8], kind: EntryKind) -> Option<u16> {
-        if kind == EntryKind::Dir {
-            self.defaults.find(name)
-        } else {
-            None
-        }
+        if kind == EntryKind::Dir { self.defaults.find(name) } else { None }
     }
 }
 
@@ -216,11 +200,7 @@ impl NameList {
             loose: Vec::new(),
         };
         for (i, text) in (0..).zip(&out.texts) {
-            let text = if case == Case::Ignored {
-                text.to_ascii_lowercase()
-            } else {
-                text.clone()
-            };
+            let text = if case == Case::Ignored { text.to_ascii_lowercase() } else { text.clone() };
             let matcher = NameMatcher::new(text.as_bytes());
             match &matcher {
                 NameMatcher::Literal(s) | NameMatcher::Prefix(s) if !s.is_empty() => {
@@ -239,11 +219,7 @@ impl NameList {
     /// The first entry that matches `name`.
     fn find(&self, name: &[u8]) -> Option<u16> {
         let fold = |b: u8| {
-            if self.case == Case::Ignored {
-                b.to_ascii_lowercase()
-            } else {
-                b
-            }
+            if self.case == Case::Ignored { b.to_ascii_lowercase() } else { b }
         };
         let (first, last) = (fold(*name.first()?), fold(*name.last()?));
         let by_first = &self.by_first[usize::from(first)];
@@ -264,9 +240,9 @@ impl NameList {
         }
         match matcher {
             NameMatcher::Literal(s) => name.eq_ignore_ascii_case(s),
-            NameMatcher::Prefix(s) => name
-                .get(..s.len())
-                .is_some_and(|head| head.eq_ignore_ascii_case(s)),
+            NameMatcher::Prefix(s) => {
+                name.get(..s.len()).is_some_and(|head| head.eq_ignore_ascii_case(s))
+            }
             NameMatcher::Suffix(s) => {
                 let start = name.len().checked_sub(s.len());
                 start.is_some_and(|start| name[start..].eq_ignore_ascii_case(s))
@@ -294,24 +270,10 @@ mod tests {
     fn secrets_ignore_case_and_spare_examples() {
         let lists = NameLists::default();
         let secret = |name: &str| lists.secret(name.as_bytes(), EntryKind::File).is_some();
-        for name in [
-            ".env",
-            ".ENV",
-            "prod.env",
-            ".envrc",
-            ".env.sample.local",
-            "id_ed25519.pub",
-        ] {
+        for name in [".env", ".ENV", "prod.env", ".envrc", ".env.sample.local", "id_ed25519.pub"] {
             assert!(secret(name), "{name}");
         }
-        for name in [
-            ".env.example",
-            ".ENV.Dist",
-            "env",
-            "a.rs",
-            "x.keys",
-            "credentials.jso",
-        ] {
+        for name in [".env.example", ".ENV.Dist", "env", "a.rs", "x.keys", "credentials.jso"] {
             assert!(!secret(name), "{name}");
         }
         assert_eq!(lists.secret(b".env", EntryKind::Dir), None);
@@ -323,10 +285,6 @@ mod tests {
         let lists = NameLists::default();
         assert!(lists.default_dir(b"node_modules", EntryKind::Dir).is_some());
         assert!(lists.default_dir(b"Node_Modules", EntryKind::Dir).is_none());
-        assert!(
-            lists
-                .default_dir(b"node_modules", EntryKind::Symlink)
-                .is_none()
-        );
+        assert!(lists.default_dir(b"node_modules", EntryKind::Symlink).is_none());
     }
 }

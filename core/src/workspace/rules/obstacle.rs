@@ -42,9 +42,6 @@ impl Obstacle {
             let state = pattern.step(f.state, name);
             pattern.alive(state).then_some(Freer { hit: f.hit, state })
         };
-        Self {
-            freers: self.freers.iter().filter_map(step).collect(),
-            ..*self
-        }
+        Self { freers: self.freers.iter().filter_map(step).collect(), ..*self }
     }
 }

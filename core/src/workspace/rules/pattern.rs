@@ -94,12 +94,7 @@ impl Pattern {
         } else {
             Shape::Name(NameMatcher::new(body))
         };
-        Ok(Some(Self {
-            line,
-            negated,
-            dir_only,
-            shape,
-        }))
+        Ok(Some(Self { line, negated, dir_only, shape }))
     }
 }
 
@@ -187,10 +182,7 @@ impl PathPattern {
             segments.push(Segment::new(part));
             start = end + 1;
         }
-        Self {
-            segments: segments.into(),
-            raw: raw.into(),
-        }
+        Self { segments: segments.into(), raw: raw.into() }
     }
 
     fn accept_bit(&self) -> u64 {
@@ -288,10 +280,7 @@ impl PathPattern {
 }
 
 fn literal_len(pattern: &[u8]) -> usize {
-    pattern
-        .iter()
-        .position(|b| is_special(*b))
-        .unwrap_or(pattern.len())
+    pattern.iter().position(|b| is_special(*b)).unwrap_or(pattern.len())
 }
 
 /// The index of the first byte from which a pattern cannot be cut at its slashes.
@@ -328,18 +317,13 @@ mod tests {
     use super::*;
 
     fn matches(line: &str, path: &str) -> bool {
-        let Ok(Some(Pattern {
-            shape: Shape::Path(p),
-            ..
-        })) = Pattern::parse(1, line.as_bytes())
+        let Ok(Some(Pattern { shape: Shape::Path(p), .. })) = Pattern::parse(1, line.as_bytes())
         else {
             panic!("{line} is no path pattern");
         };
         let names: Vec<&str> = path.split('/').collect();
         let (last, dirs) = names.split_last().expect("a path has a name");
-        let state = dirs
-            .iter()
-            .fold(p.start(), |s, name| p.step(s, name.as_bytes()));
+        let state = dirs.iter().fold(p.start(), |s, name| p.step(s, name.as_bytes()));
         p.matches_child(state, last.as_bytes(), || path.into())
     }
 

@@ -29,10 +29,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            max_file_bytes: 32 << 20,
-            max_files: 50_000,
-        }
+        Self { max_file_bytes: 32 << 20, max_files: 50_000 }
     }
 }
 
@@ -123,10 +120,7 @@ impl RuleSet {
             ("files", files.into()),
             ("always", self.lists.always_texts().into()),
             ("secrets", self.lists.secrets.texts().into()),
-            (
-                "secret_exceptions",
-                self.lists.secret_exceptions.texts().into(),
-            ),
+            ("secret_exceptions", self.lists.secret_exceptions.texts().into()),
             ("defaults", self.lists.defaults.texts().into()),
             ("markers", markers.into()),
             ("limits", limits),
@@ -187,10 +181,7 @@ fn decode_members(mut map: Map<String, Value>) -> Result<RuleSet> {
         _ => return Err(corrupt("its family is unknown")),
     };
     let files = array(take("files")?)?;
-    let files = files
-        .into_iter()
-        .map(|v| decode_file(family, v))
-        .collect::<Result<Vec<_>>>()?;
+    let files = files.into_iter().map(|v| decode_file(family, v)).collect::<Result<Vec<_>>>()?;
     if !files.is_sorted_by(|a, b| a.path() < b.path()) {
         return Err(corrupt("its files are out of order"));
     }
@@ -200,20 +191,15 @@ fn decode_members(mut map: Map<String, Value>) -> Result<RuleSet> {
         list(take("secret_exceptions")?)?,
         list(take("defaults")?)?,
     );
-    let markers = array(take("markers")?)?
-        .into_iter()
-        .map(path)
-        .collect::<Result<Vec<_>>>()?;
+    let markers = array(take("markers")?)?.into_iter().map(path).collect::<Result<Vec<_>>>()?;
     if !markers.is_sorted_by(|a, b| a < b) {
         return Err(corrupt("its markers are out of order"));
     }
     let limits = take("limits")?;
     let limit = |key| limits.get(key).and_then(Value::as_u64).filter(|n| *n > 0);
     let limit = |key| limit(key).ok_or_else(|| corrupt("a limit is no positive integer"));
-    let limits = Limits {
-        max_file_bytes: limit("max_file_bytes")?,
-        max_files: limit("max_files")?,
-    };
+    let limits =
+        Limits { max_file_bytes: limit("max_file_bytes")?, max_files: limit("max_files")? };
     let cross_filesystems = take("cross_filesystems")?
         .as_bool()
         .ok_or_else(|| corrupt("cross_filesystems is no boolean"))?;
@@ -223,16 +209,7 @@ fn decode_members(mut map: Map<String, Value>) -> Result<RuleSet> {
         Some(_) => return Err(corrupt("its policy is no object")),
     };
     let lists = Arc::new(lists);
-    Ok(RuleSet {
-        family,
-        limits,
-        cross_filesystems,
-        policy,
-        lists,
-        files,
-        markers,
-        unknown: map,
-    })
+    Ok(RuleSet { family, limits, cross_filesystems, policy, lists, files, markers, unknown: map })
 }
 
 fn array(value: Value) -> Result<Vec<Value>> {
@@ -260,11 +237,7 @@ fn list(value: Value) -> Result<Vec<String>> {
 fn path(value: Value) -> Result<RelPath> {
     let path = RelPath::parse_text(&string(value)?)
         .map_err(|e| corrupt("a path is not valid").with_source(e))?;
-    if path.is_root() {
-        Err(corrupt("a path is empty"))
-    } else {
-        Ok(path)
-    }
+    if path.is_root() { Err(corrupt("a path is empty")) } else { Ok(path) }
 }
 
 fn decode_file(family: RuleFamily, value: Value) -> Result<Arc<RuleFile>> {
@@ -312,13 +285,7 @@ impl Matcher {
         let files: HashMap<_, _> = set.files.iter().enumerate().map(by_dir).collect();
         let markers = set.markers.iter().cloned().collect();
         let root = set.root(files.get(&RelPath::root()).map(|i| &set.files[*i]));
-        Self {
-            set,
-            files,
-            markers,
-            root,
-            last: Mutex::default(),
-        }
+        Self { set, files, markers, root, last: Mutex::default() }
     }
 
     /// The rule set this answers from.
@@ -342,19 +309,12 @@ impl Matcher {
     /// The rules inside the directory `path`.
     pub fn dir(&self, path: &RelPath) -> DirRules {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = path
-            .segments()
-            .zip(last.iter())
-            .take_while(|(a, (b, _))| *a == &**b)
-            .count();
+        let same = path.segments().zip(last.iter()).take_while(|(a, (b, _))| *a == &**b).count();
         last.truncate(same);
         for name in path.segments().skip(same) {
             let above = last.last().map_or(&self.root, |(_, dir)| dir);
             let decision = self.judge(above, name, EntryKind::Dir);
-            let file = self
-                .files
-                .get(&above.path().join(name))
-                .map(|i| &self.set.files[*i]);
+            let file = self.files.get(&above.path().join(name)).map(|i| &self.set.files[*i]);
             let dir = above.enter(name, &decision, file);
             last.push((name.into(), dir));
         }

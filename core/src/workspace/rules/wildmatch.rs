@@ -98,11 +98,7 @@ fn run(pattern: &[u8], text: &[u8]) -> Outcome {
         p += 1;
         t += 1;
     }
-    if t < text.len() {
-        Outcome::NoMatch
-    } else {
-        Outcome::Match
-    }
+    if t < text.len() { Outcome::NoMatch } else { Outcome::Match }
 }
 
 /// `pattern[first]` is a star. Follows the `case '*'` of git's `dowild`.
@@ -132,11 +128,7 @@ fn star(pattern: &[u8], first: usize, text: &[u8], t: usize) -> Star {
     let slash = || text[t..].iter().position(|b| *b == b'/');
     if p == pattern.len() {
         let ok = match_slash || slash().is_none();
-        return Star::Done(if ok {
-            Outcome::Match
-        } else {
-            Outcome::AbortToStarStar
-        });
+        return Star::Done(if ok { Outcome::Match } else { Outcome::AbortToStarStar });
     }
     if !match_slash && pattern[p] == b'/' {
         return match slash() {
@@ -156,11 +148,7 @@ fn star_tail(rest: &[u8], text: &[u8], mut t: usize, match_slash: bool) -> Outco
             }
             if at(text, t) != rest[0] {
                 let spans = match_slash;
-                return if spans {
-                    Outcome::AbortAll
-                } else {
-                    Outcome::AbortToStarStar
-                };
+                return if spans { Outcome::AbortAll } else { Outcome::AbortToStarStar };
             }
         }
         let matched = run(rest, &text[t..]);
@@ -212,12 +200,7 @@ fn bracket(pattern: &[u8], mut p: usize, c: u8) -> Result<(bool, usize), &'stati
                 b = 0;
             }
             b'[' if at(pattern, p + 1) == b':' => {
-                let close = pattern[p + 2..]
-                    .iter()
-                    .position(|b| *b == b']')
-                    .ok_or(OPEN)?
-                    + p
-                    + 2;
+                let close = pattern[p + 2..].iter().position(|b| *b == b']').ok_or(OPEN)? + p + 2;
                 // Without the closing `:]` it is a plain `[` in the set.
                 if close == p + 2 || pattern[close - 1] != b':' {
                     matched |= c == b'[';
@@ -285,11 +268,7 @@ mod tests {
             ("*a*b*c", "xaxbxc", true),
             ("*a*b*c", "xaxbx", false),
         ] {
-            assert_eq!(
-                wildmatch(pattern.as_bytes(), text.as_bytes()),
-                want,
-                "{pattern} {text}"
-            );
+            assert_eq!(wildmatch(pattern.as_bytes(), text.as_bytes()), want, "{pattern} {text}");
         }
     }
 
