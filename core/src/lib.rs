@@ -15,3 +15,4 @@ pub mod workspace;
 pub mod observe;
 pub mod diff;
 pub mod capture;
+pub mod restore;

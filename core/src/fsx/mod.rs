@@ -4,10 +4,12 @@
 //! Every function blocks; async code crosses to a blocking thread once per
 //! operation, whole.
 
+mod change;
 mod dir;
 mod file;
 pub mod probe;
 
+pub use change::{is_superuser, process_start, set_file_mode, stat_open};
 pub use dir::{Dir, NameKind, beneath};
 pub use file::{ReadFailure, hash_open_file, publish, read_small, read_stable, write_all};
 

@@ -31,3 +31,12 @@ pub fn is_volatile(dir: &Dir) -> io::Result<bool> {
     let kind = rustix::fs::fstatfs(dir)?.f_type as i64;
     Ok(kind == TMPFS_MAGIC || kind == RAMFS_MAGIC)
 }
+
+/// The bits that this process's umask (or the directory's default ACL) takes from the
+/// mode of a new file: makes and removes `temp` in `dir`, which must be our own.
+pub fn umask(dir: &Dir, temp: &[u8]) -> io::Result<u32> {
+    let file = dir.create_file_mode(temp, 0o777)?;
+    let mode = super::stat_open(&file)?.mode;
+    dir.unlink(temp)?;
+    Ok(0o777 & !mode)
+}

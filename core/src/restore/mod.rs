@@ -1,0 +1,32 @@
+//! Putting a recorded state back: observe → plan → confirm → lock → bank → stage →
+//! journal → swap → delete → verify → commit.
+//!
+//! Nothing in the workspace changes before the bank is verified, all new content lies
+//! staged and the journal is durable. What is displaced is moved aside, never unlinked,
+//! until commit.
+
+mod fill;
+mod into;
+mod listing;
+mod owner;
+
+pub use into::{IntoDone, IntoRequest, restore_into};
+pub use owner::Owner;
+
+use crate::error::{Error, Result};
+use crate::fsx;
+
+/// Runs blocking work whole on a blocking thread. A panic there is an error of kind
+/// `Failed`: whoever called must not guess how far it came.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(e) => Err(Error::failed("internal", "a task of the restore ended early").with_source(e)),
+    }
+}
+
+/// The mode a file gets: as the superuser, setuid and setgid are left out unless
+/// `special` asks for them, since what they would grant is root's.
+fn effective_mode(mode: u32, special: bool) -> u32 {
+    if mode & 0o6000 != 0 && !special && fsx::is_superuser() { mode & !0o6000 } else { mode }
+}
