@@ -89,3 +89,25 @@ pub fn process_start(pid: u32) -> Option<u64> {
     // Field 22 of proc(5); the state was field 3.
     fields.nth(18)?.parse().ok()
 }
+
+/// The effective user id of this process.
+pub fn user_id() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// True if the file system does not know the kind of rename that was asked for.
+pub fn is_unsupported(e: &io::Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP]
+        .iter()
+        .any(|k| e.raw_os_error() == Some(k.raw_os_error()))
+}
+
+/// True if a path leads nowhere: a name is gone, or one on the way is no directory
+/// (any more).
+pub fn is_absence(e: &io::Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::NOENT, Errno::NOTDIR, Errno::LOOP]
+        .iter()
+        .any(|k| e.raw_os_error() == Some(k.raw_os_error()))
+}

@@ -9,7 +9,9 @@ mod dir;
 mod file;
 pub mod probe;
 
-pub use change::{is_superuser, process_start, set_file_mode, stat_open};
+pub use change::{
+    is_absence, is_superuser, is_unsupported, process_start, set_file_mode, stat_open, user_id,
+};
 pub use dir::{Dir, NameKind, beneath};
 pub use file::{ReadFailure, hash_open_file, publish, read_small, read_stable, write_all};
 

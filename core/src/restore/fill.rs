@@ -160,11 +160,7 @@ fn check_small(file: &NewFile, bytes: &Bytes) -> Result<()> {
     )))
 }
 
-fn open(
-    place: &dyn Place,
-    file: &NewFile,
-    last: &mut Option<(u32, Arc<Dir>)>,
-) -> Result<Arc<Dir>> {
+fn open(place: &dyn Place, file: &NewFile, last: &mut Option<(u32, Arc<Dir>)>) -> Result<Arc<Dir>> {
     if let Some((number, dir)) = last
         && *number == file.dir
     {

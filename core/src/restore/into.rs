@@ -94,9 +94,8 @@ pub async fn restore_into(
     let filled = fill::fill(store, ctx, place, files, threads).await;
     let (sync, faults) = (request.sync, Arc::clone(&ctx.faults));
     blocking(move || {
-        let ended = filled
-            .and_then(|()| faults.reach("restore.staged"))
-            .and_then(|()| build.publish(sync));
+        let ended =
+            filled.and_then(|()| faults.reach("restore.staged")).and_then(|()| build.publish(sync));
         build.clear(ended.is_err());
         ended
     })
@@ -118,8 +117,12 @@ impl Dest {
     fn look(request: &IntoRequest, host: &Host) -> Result<Self> {
         let text = path::quoted(request.dest.as_os_str().as_bytes());
         let unsafe_root = |why: &str| {
-            Error::new(Kind::Invalid, "unsafe-root", format!("refused to restore into {text}: {why}"))
-                .with_hint("use --any-root")
+            Error::new(
+                Kind::Invalid,
+                "unsafe-root",
+                format!("refused to restore into {text}: {why}"),
+            )
+            .with_hint("use --any-root")
         };
         let Some(name) = request.dest.file_name() else {
             return Err(unsafe_root("it is the root of the file system"));
@@ -156,7 +159,8 @@ impl Dest {
     }
 
     fn check_space(&self, need: u64) -> Result<()> {
-        let (free, _) = self.parent.free_bytes().context(|| "failed to ask for free space".into())?;
+        let (free, _) =
+            self.parent.free_bytes().context(|| "failed to ask for free space".into())?;
         if free >= need {
             return Ok(());
         }
@@ -294,7 +298,8 @@ impl Build {
     }
 
     fn move_entries(&self, text: &str) -> Result<()> {
-        let names = self.tree.names().context(|| format!("failed to list the staging in {text}"))?;
+        let names =
+            self.tree.names().context(|| format!("failed to list the staging in {text}"))?;
         let mut moved: Vec<Vec<u8>> = Vec::with_capacity(names.len());
         for name in names {
             if let Err(e) = self.tree.rename_new(&name, &self.home, &name) {

@@ -98,8 +98,8 @@ impl Listing {
             let path = self.dirs[dir as usize].path.join(&entry.name);
             missing.remove(&path);
             let wanted = paths.iter().any(|p| path.starts_with(p));
-            let on_the_way = matches!(entry.body, Body::Dir(_))
-                && paths.iter().any(|p| p.starts_with(&path));
+            let on_the_way =
+                matches!(entry.body, Body::Dir(_)) && paths.iter().any(|p| p.starts_with(&path));
             if !wanted && !on_the_way {
                 return;
             }

@@ -5,10 +5,17 @@
 //! staged and the journal is durable. What is displaced is moved aside, never unlinked,
 //! until commit.
 
+mod apply;
 mod fill;
 mod into;
 mod listing;
+mod look;
 mod owner;
+mod revert;
+mod stage;
+mod steps;
+mod swap;
+mod work;
 
 pub use into::{IntoDone, IntoRequest, restore_into};
 pub use owner::Owner;
@@ -18,10 +25,14 @@ use crate::fsx;
 
 /// Runs blocking work whole on a blocking thread. A panic there is an error of kind
 /// `Failed`: whoever called must not guess how far it came.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
-        Err(e) => Err(Error::failed("internal", "a task of the restore ended early").with_source(e)),
+        Err(e) => {
+            Err(Error::failed("internal", "a task of the restore ended early").with_source(e))
+        }
     }
 }
 

@@ -33,6 +33,9 @@ pub struct Owner {
     pub pid_start: u64,
     /// RFC 3339 time.
     pub since: String,
+    /// The mode of the directory that holds the staging, when it had to be widened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub home_mode: Option<u32>,
 }
 
 impl Owner {
@@ -48,6 +51,7 @@ impl Owner {
             pid: ctx.host.pid,
             pid_start: ctx.host.pid_start,
             since: ctx.clock.now().rfc3339(),
+            home_mode: None,
         }
     }
 
