@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::names::Always;
+use super::names::{Always, CACHEDIR_MARKER, CACHEDIR_SIGNATURE, VENV_MARKER};
 use super::obstacle::Obstacle;
 
 /// What a directory entry is, as `lstat` or the listing says.
@@ -17,6 +17,18 @@ pub enum EntryKind {
     Symlink,
     /// A pipe, socket or device.
     Other,
+}
+
+impl From<crate::fsx::FileKind> for EntryKind {
+    fn from(kind: crate::fsx::FileKind) -> Self {
+        use crate::fsx::FileKind as K;
+        match kind {
+            K::File => Self::File,
+            K::Dir => Self::Dir,
+            K::Symlink => Self::Symlink,
+            K::Special => Self::Other,
+        }
+    }
 }
 
 /// Why a path is excluded; the classes that coverage counts.
@@ -64,6 +76,23 @@ pub enum MarkerKind {
     CacheDir,
     /// One of the two; a rule set does not record which.
     Recorded,
+}
+
+impl MarkerKind {
+    /// The marker that an entry of a directory may be. A [`MarkerKind::CacheDir`] is
+    /// one only if the file begins with the signature: [`MarkerKind::confirmed`].
+    pub fn candidate(name: &[u8], kind: EntryKind) -> Option<Self> {
+        if name == VENV_MARKER.as_bytes() && kind != EntryKind::Dir {
+            return Some(Self::Venv);
+        }
+        let tag = name == CACHEDIR_MARKER.as_bytes() && kind == EntryKind::File;
+        tag.then_some(Self::CacheDir)
+    }
+
+    /// True if a candidate whose file begins with `head` is a marker.
+    pub fn confirmed(self, head: &[u8]) -> bool {
+        self != Self::CacheDir || head.starts_with(CACHEDIR_SIGNATURE)
+    }
 }
 
 /// The place of a line in the order of evaluation: files nearer the root come first.
