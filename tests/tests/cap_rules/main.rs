@@ -83,14 +83,10 @@ fn cap_062_answers_are_gits() {
 
 #[test]
 fn cap_063_without_negation_nothing_excluded_is_entered() {
-    let walked = World::new(&[
-        "assets/music/archive/a/b.wav",
-        "build/x/tmp/c",
-        "build/x/d",
-        "build/tmp/e",
-    ])
-    .file(".gitignore", "assets/music/archive/**\nbuild/**/tmp\n")
-    .walk();
+    let walked =
+        World::new(&["assets/music/archive/a/b.wav", "build/x/tmp/c", "build/x/d", "build/tmp/e"])
+            .file(".gitignore", "assets/music/archive/**\nbuild/**/tmp\n")
+            .walk();
     assert_eq!(walked.stored(), [".gitignore", "build/x/d"]);
     // `x/**` does not match `x` itself, so it is listed and all in it is out.
     assert_eq!(
@@ -142,7 +138,10 @@ fn cap_065_secrets_and_defaults_must_be_named() {
         assert_eq!(walk(broad).entered.iter().filter(|d| d.contains("node")).count(), 0);
     }
     let named = walk("!.env\n!node_modules/keep.js\n");
-    assert_eq!(named.stored(), [".env", ".gitignore", "node_modules/keep.js", "src/.env", "src/a.js"]);
+    assert_eq!(
+        named.stored(),
+        [".env", ".gitignore", "node_modules/keep.js", "src/.env", "src/a.js"]
+    );
     // K47: the siblings are not counted, and only what must be entered is.
     assert_eq!(named.counted(Class::Default), 2, "the two node_modules");
     assert_eq!(named.entered, ["node_modules", "src", "src/web"]);
@@ -158,7 +157,8 @@ fn cap_065_secrets_and_defaults_must_be_named() {
 
 #[test]
 fn cap_065_each_obstacle_needs_its_own_freeing() {
-    let paths = ["node_modules/a/node_modules/b.js", "node_modules/a/.npmrc", "node_modules/a/c.js"];
+    let paths =
+        ["node_modules/a/node_modules/b.js", "node_modules/a/.npmrc", "node_modules/a/c.js"];
     let walk = |rules: &str| World::new(&paths).file(".gitignore", rules).walk();
     let at = |rules: &str| walk(rules).stored().join(" ");
 
@@ -240,10 +240,34 @@ fn cap_071_odd_lines_are_gits() {
 #[test]
 fn cap_073_the_list_of_secrets() {
     let secrets = [
-        ".env", ".env.local", ".env-prod", ".env_test", ".envrc", "prod.env", "a.pem", "a.key",
-        "a.p12", "a.pfx", "a.jks", "a.keystore", "a.ppk", "a.kdbx", "id_rsa", "id_dsa.bak",
-        "id_ecdsa", "id_ed25519.pub", ".npmrc", ".netrc", "_netrc", ".pypirc", ".pgpass",
-        ".htpasswd", ".git-credentials", ".dockercfg", "credentials.json", "secrets.json",
+        ".env",
+        ".env.local",
+        ".env-prod",
+        ".env_test",
+        ".envrc",
+        "prod.env",
+        "a.pem",
+        "a.key",
+        "a.p12",
+        "a.pfx",
+        "a.jks",
+        "a.keystore",
+        "a.ppk",
+        "a.kdbx",
+        "id_rsa",
+        "id_dsa.bak",
+        "id_ecdsa",
+        "id_ed25519.pub",
+        ".npmrc",
+        ".netrc",
+        "_netrc",
+        ".pypirc",
+        ".pgpass",
+        ".htpasswd",
+        ".git-credentials",
+        ".dockercfg",
+        "credentials.json",
+        "secrets.json",
         ".env.sample.local",
     ];
     let upper: Vec<String> = secrets.iter().map(|s| format!("U/{}", s.to_uppercase())).collect();

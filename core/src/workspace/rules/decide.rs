@@ -426,3 +426,61 @@ impl Dir {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root(rules: &[u8]) -> DirRules {
+        let (file, _) = RuleFile::parse(&RelPath::root(), ".gitignore", rules);
+        DirRules::root(Arc::default(), false, Some(&Arc::new(file)))
+    }
+
+    /// Judges a path name by name; the names but the last are directories.
+    fn decide(rules: &DirRules, path: &str) -> Decision {
+        let (mut dir, mut names) = (rules.clone(), path.split('/').peekable());
+        loop {
+            let name = names.next().expect("a name").as_bytes();
+            if names.peek().is_none() {
+                return dir.decide(name, EntryKind::File);
+            }
+            dir = dir.enter(name, &dir.decide(name, EntryKind::Dir), None);
+        }
+    }
+
+    #[test]
+    fn a_negation_must_stand_later_than_every_line_that_excludes() {
+        let rules = root(b"x.log\n!*.keep\na/\n!a/b/\n*.d\n");
+        assert!(decide(&rules, "a/b/file").is_stored());
+        assert!(!decide(&rules, "a/c/f.keep").is_stored());
+        // Included by line 4; line 2 agrees with that.
+        assert!(decide(&rules, "a/b/f.keep").is_stored());
+        // Line 1 excludes again; the source is that line, not line 3.
+        let log = decide(&rules, "a/b/x.log");
+        assert_eq!(log.source, Source::Line(LinePos { file_depth: 0, line: 1 }));
+        assert_eq!(log.decided_at, 3);
+        assert!(!decide(&rules, "a/b/x.d/f.keep").is_stored());
+    }
+
+    #[test]
+    fn the_answer_is_small() {
+        // One is made for each name of a walk.
+        assert!(size_of::<Decision>() <= 256, "{}", size_of::<Decision>());
+    }
+
+    #[test]
+    fn a_marker_is_freed_by_name_and_known_once() {
+        let rules = root(b"!kept/\n!*/x\n");
+        let cache = |name: &[u8]| {
+            let plain = rules.decide(name, EntryKind::Dir);
+            rules.mark(name, &plain, MarkerKind::CacheDir)
+        };
+        assert!(cache(b"kept").is_stored() && !cache(b"kept").marked);
+        let other = cache(b"other");
+        assert_eq!(other.verdict, Verdict::Excluded(Class::Marker));
+        assert!(other.marked && !other.descend, "`*/x` does not name it");
+        let known = cache(b"node_modules");
+        assert_eq!(known.verdict, Verdict::Excluded(Class::Default));
+        assert!(!known.marked);
+    }
+}

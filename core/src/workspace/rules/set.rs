@@ -332,3 +332,77 @@ impl Matcher {
         decision
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> RuleSet {
+        let dir = RelPath::new(*b"a").expect("a path");
+        let parse = |dir, bytes: &[u8]| Arc::new(RuleFile::parse(dir, ".gitignore", bytes).0);
+        let files = vec![
+            parse(&dir, b"# c\n\\#x\r\r\nb\xff\n"),
+            parse(&RelPath::root(), b"\xef\xbb\xbf\xef\xbb\xbfx\n[\n\n"),
+        ];
+        let markers = vec![RelPath::new(*b"target").expect("a path"), dir];
+        RuleSet::new(RuleFamily::Git, Limits::default(), true).with_found(files, markers)
+    }
+
+    #[test]
+    fn a_rule_set_survives_its_own_bytes() {
+        let mut set = sample();
+        set.policy.insert("secrets".into(), "stored".into());
+        let bytes = set.encode();
+        let back = RuleSet::decode(&bytes).expect("own bytes decode");
+        assert_eq!(back.encode(), bytes);
+        let lines = |s: &RuleSet| s.files()[1].lines().map(<[u8]>::to_vec).collect::<Vec<_>>();
+        assert_eq!(lines(&back), lines(&set));
+        assert_eq!(lines(&back)[1], b"\\#x\r");
+        let env = RelPath::new(*b".env").expect("a path");
+        assert!(!back.matcher().is_out(&env, EntryKind::File), "secrets are stored");
+        assert!(sample().matcher().is_out(&env, EntryKind::File));
+    }
+
+    #[test]
+    fn members_of_a_later_version_are_kept() {
+        let mut value: Value = serde_json::from_slice(&sample().encode()).expect("JSON");
+        value["zone"] = 7.into();
+        let bytes = crate::store::docs::canonical(&value);
+        assert_eq!(RuleSet::decode(&bytes).expect("it decodes").encode(), bytes);
+    }
+
+    #[test]
+    fn hostile_objects_are_refused() {
+        let good: Value = serde_json::from_slice(&sample().encode()).expect("JSON");
+        let cases: &[(&str, Value)] = &[
+            ("format_version", 0.into()),
+            ("family", "hg".into()),
+            ("files", serde_json::json!([{"path": "../.gitignore", "lines": []}])),
+            ("files", serde_json::json!([{"path": "a/other", "lines": []}])),
+            ("files", serde_json::json!([{"path": ".gitignore", "lines": ["a\nb"]}])),
+            ("files", serde_json::json!([{"path": ".gitignore", "lines": ["a"], "x": 1}])),
+            ("files", serde_json::json!([{"path": ".gitignore"}])),
+            ("secrets", serde_json::json!([1])),
+            ("markers", serde_json::json!(["b", "a"])),
+            ("markers", serde_json::json!(["a", "a"])),
+            ("markers", serde_json::json!([""])),
+            ("limits", serde_json::json!({"max_file_bytes": 1, "max_files": 0})),
+            ("limits", serde_json::json!({"max_file_bytes": 1, "max_files": 1, "x": 1})),
+            ("cross_filesystems", 1.into()),
+            ("policy", serde_json::json!({})),
+        ];
+        for (key, value) in cases {
+            let mut bad = good.clone();
+            bad[*key] = value.clone();
+            let error = RuleSet::decode(&crate::store::docs::canonical(&bad)).err();
+            assert_eq!(error.map(|e| e.kind()), Some(Kind::Corrupt), "{key}: {value}");
+        }
+        let mut newer = good.clone();
+        newer["format_version"] = 2.into();
+        let error = RuleSet::decode(&crate::store::docs::canonical(&newer)).err();
+        assert_eq!(error.map(|e| e.kind()), Some(Kind::Newer));
+        assert!(RuleSet::decode(&serde_json::to_vec_pretty(&good).expect("JSON")).is_err());
+        assert!(RuleSet::decode(b"[]").is_err());
+        assert!(RuleSet::decode(b"{\"files\":").is_err());
+    }
+}
