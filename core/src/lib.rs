@@ -16,3 +16,5 @@ pub mod observe;
 pub mod diff;
 pub mod capture;
 pub mod restore;
+pub mod reach;
+pub mod prune;

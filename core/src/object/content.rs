@@ -138,6 +138,22 @@ pub fn damaged(digest: &Digest, e: Error) -> Error {
     }
 }
 
+/// True for the error of an object that is recorded and not there.
+pub fn is_missing(e: &Error) -> bool {
+    problem_of(e) == Some("missing")
+}
+
+/// What is wrong with an object, by its error: `missing`, `short`, `long`,
+/// `wrong-bytes` or `undecodable`.
+pub fn problem_of(e: &Error) -> Option<&str> {
+    e.details().get("problem")?.as_str()
+}
+
+/// The object that an error of damage is about.
+pub fn digest_of(e: &Error) -> Option<Digest> {
+    e.details().get("digest")?.as_str()?.parse().ok()
+}
+
 async fn read_object(store: &dyn Store, digest: Digest, length: u64) -> Result<Bytes> {
     let bytes = store.get_object(&digest).await.map_err(|e| damaged(&digest, e))?;
     check_len(&digest, length, &bytes)?;

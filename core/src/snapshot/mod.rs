@@ -4,6 +4,7 @@ pub mod chain;
 pub mod coverage;
 pub mod doc;
 pub mod label;
+pub mod pruned;
 pub mod refs;
 pub mod tree;
 
