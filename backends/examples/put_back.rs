@@ -38,7 +38,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let root = Root::open(&workspace, &ctx.host, false)?;
     let chain = root.chain();
-    let settings = Settings { cache_dir: Some(scratch.path().join("cache")), ..Settings::default() };
+    let settings =
+        Settings { cache_dir: Some(scratch.path().join("cache")), ..Settings::default() };
     let recorder = Recorder::open(store.clone(), ctx, root, chain, settings);
 
     let first = recorder.capture(&Request::default()).await?;

@@ -1,11 +1,19 @@
 //! What a verb is handed: settings, printer, the engine's context, and the store,
 //! workspace and chain that the command line means.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backtrail_core::clock::Cancel;
+use backtrail_backends::host::{RandomIds, SystemClock, this_host};
+use backtrail_backends::open::{OpenOptions, open};
+use backtrail_core::clock::{Cancel, Context, Host, Timestamp};
 use backtrail_core::error::{Error, Kind, Result};
+use backtrail_core::ids::Chain;
+use backtrail_core::store::Store;
+use backtrail_core::workspace::root::{self, Root};
+
+use serde_json::{Value, json};
 
 use crate::args::Common;
 use crate::env::Env;
@@ -23,7 +31,8 @@ pub(crate) struct App {
     pub(crate) common: Common,
     /// The printer.
     pub(crate) out: Output,
-    cancel: Cancel,
+    /// What the engine is handed.
+    pub(crate) ctx: Context,
     overrides: Vec<Override>,
     signals: Signals,
 }
@@ -32,10 +41,17 @@ impl App {
     /// Sets all up; opens nothing yet.
     pub(crate) fn new(env: Env, common: Common, overrides: Vec<Override>) -> Self {
         let bar = Arc::new(Bar::new(env.stderr_terminal && !common.quiet));
-        let out = Output::new(&env, common.json, common.quiet, bar);
-        let cancel = Cancel::default();
-        let signals = Signals::listen(cancel.clone(), crate::env::ignored_signals());
-        Self { env, common, out, cancel, overrides, signals }
+        let out = Output::new(&env, common.json, common.quiet, Arc::clone(&bar));
+        let ctx = Context {
+            clock: Arc::new(SystemClock),
+            ids: Arc::new(RandomIds),
+            host: Host { home: env.home.clone(), ..this_host() },
+            cancel: Cancel::default(),
+            progress: bar,
+            faults: crate::faults::from_env(&env),
+        };
+        let signals = Signals::listen(ctx.cancel.clone(), crate::env::ignored_signals());
+        Self { env, common, out, ctx, overrides, signals }
     }
 
     /// The settings. Fails with `bad-value`, naming the source.
@@ -43,16 +59,78 @@ impl App {
         Settings::resolve(&self.env, &self.overrides, self.common.workspace.clone())
     }
 
+    /// The time now.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.ctx.clock.now()
+    }
+
+    /// Opens the store that flag, environment, file or default names.
+    pub(crate) async fn store(&self, settings: &Settings) -> Result<Arc<dyn Store>> {
+        let url = match &settings.store {
+            Some(url) if url.contains("://") => url.clone(),
+            Some(path) => crate::env::absolute(path.as_ref())?.display().to_string(),
+            None => {
+                let dir = self.env.xdg("XDG_DATA_HOME", ".local/share").ok_or_else(|| {
+                    Error::invalid("there is no home directory for the default store")
+                        .with_hint("give --store DIR or set BACKTRAIL_STORE")
+                })?;
+                dir.join("backtrail").display().to_string()
+            }
+        };
+        let options = OpenOptions {
+            unsafe_no_fsync: settings.unsafe_no_fsync,
+            compression: settings.compress,
+            clock: Arc::clone(&self.ctx.clock),
+            ids: Arc::clone(&self.ctx.ids),
+            host: self.ctx.host.clone(),
+            faults: Arc::clone(&self.ctx.faults),
+            ..OpenOptions::default()
+        };
+        open(&url, options).await
+    }
+
+    /// Settings, store, workspace and chain of a command that writes to the workspace
+    /// or records it. `any_root` admits roots that are refused otherwise.
+    pub(crate) async fn place(&self, any_root: bool) -> Result<Place> {
+        let settings = self.settings()?;
+        let store = self.store(&settings).await?;
+        let start = match &settings.workspace {
+            Some(dir) => dir.clone(),
+            None => root::find(&*store, &crate::env::current_dir()?, &self.ctx.host).await?,
+        };
+        let start = crate::env::absolute(&start)?;
+        let host = self.ctx.host.clone();
+        let root = blocking(move || Root::open(&start, &host, any_root)).await?;
+        let chain = self.common.chain()?.unwrap_or_else(|| root.chain());
+        if !self.out.is_json() {
+            self.out.notice(format!("workspace {}", quoted(&root.path)));
+        }
+        Ok(Place { settings, store, root: Some(root), chain })
+    }
+
+    /// As [`App::place`], for a command that only reads history: a chain named by
+    /// `--run` or `--chain` needs no workspace, and any root will do.
+    pub(crate) async fn history(&self) -> Result<Place> {
+        match self.common.chain()? {
+            None => self.place(true).await,
+            Some(chain) => {
+                let settings = self.settings()?;
+                let store = self.store(&settings).await?;
+                Ok(Place { settings, store, root: None, chain })
+            }
+        }
+    }
+
     /// Ends once a signal asked to stop.
     pub(crate) async fn cancelled(&self) {
-        while !self.cancel.is_cancelled() {
+        while !self.ctx.cancel.is_cancelled() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
     /// The error of a command that a signal stopped.
     pub(crate) fn interrupted(&self) -> Error {
-        let stopped = self.cancel.check().err();
+        let stopped = self.ctx.cancel.check().err();
         stopped.unwrap_or_else(|| Error::new(Kind::Interrupted, "interrupted", "interrupted"))
     }
 
@@ -77,4 +155,45 @@ impl App {
             _ => exit::of(e),
         }
     }
+}
+
+/// What a command works on.
+pub(crate) struct Place {
+    /// The settings.
+    pub(crate) settings: Settings,
+    /// The store.
+    pub(crate) store: Arc<dyn Store>,
+    /// The workspace; `None` when the command named a chain instead.
+    pub(crate) root: Option<Root>,
+    /// The chain meant.
+    pub(crate) chain: Chain,
+}
+
+impl Place {
+    /// The workspace as JSON results show it.
+    pub(crate) fn workspace(&self) -> Value {
+        match &self.root {
+            Some(root) => json!({ "root": root.text(), "key": root.key }),
+            None => Value::Null,
+        }
+    }
+
+    /// The workspace. Fails for a command that was given a chain alone.
+    pub(crate) fn root(&self) -> Result<&Root> {
+        self.root.as_ref().ok_or_else(|| Error::invalid("this needs a workspace"))
+    }
+}
+
+/// A host path for a message.
+pub(crate) fn quoted(path: &Path) -> String {
+    backtrail_core::path::quoted(path.as_os_str().as_encoded_bytes())
+}
+
+/// Runs blocking file work on the pool.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|e| Error::failed("panicked", "an operation ended unexpectedly").with_source(e))?
 }

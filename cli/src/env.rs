@@ -79,7 +79,6 @@ pub(crate) fn current_dir() -> Result<PathBuf> {
 
 /// `path` made absolute against the current directory; `.` and `..` are kept, because
 /// what they mean depends on links.
-#[expect(dead_code)]
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
     if path.is_absolute() { Ok(path.to_path_buf()) } else { Ok(current_dir()?.join(path)) }
 }

@@ -4,22 +4,26 @@
 use std::sync::Arc;
 
 use backtrail_core::clock::{Faults, NoFaults};
-use backtrail_core::error::Result;
 
 use crate::env::Env;
 
 /// The faults asked for; none in release builds.
 #[cfg(not(debug_assertions))]
-pub(crate) fn from_env(_: &Env) -> Result<Arc<dyn Faults>> {
-    Ok(Arc::new(NoFaults))
+pub(crate) fn from_env(_: &Env) -> Arc<dyn Faults> {
+    Arc::new(NoFaults)
 }
 
 /// The faults asked for.
 #[cfg(debug_assertions)]
-pub(crate) fn from_env(env: &Env) -> Result<Arc<dyn Faults>> {
-    match env.text("BACKTRAIL_FAULT")? {
-        None => Ok(Arc::new(NoFaults)),
-        Some(text) => Ok(Arc::new(armed::Fault::parse(text)?)),
+pub(crate) fn from_env(env: &Env) -> Arc<dyn Faults> {
+    match env.raw("BACKTRAIL_FAULT") {
+        None => Arc::new(NoFaults),
+        Some(text) => {
+            let text = text.to_string_lossy();
+            Arc::new(
+                armed::Fault::parse(&text).expect("BACKTRAIL_FAULT is point:nth:kill|fail|stop"),
+            )
+        }
     }
 }
 
@@ -44,22 +48,16 @@ mod armed {
     }
 
     impl Fault {
-        pub(super) fn parse(text: &str) -> Result<Self> {
-            let bad = || {
-                Error::invalid(format!(
-                    "bad value for BACKTRAIL_FAULT: {text:?} is not point:nth:kill|fail|stop"
-                ))
-            };
+        pub(super) fn parse(text: &str) -> Option<Self> {
             let mut parts = text.rsplitn(3, ':');
-            let effect = match parts.next() {
-                Some("kill") => Effect::Kill,
-                Some("fail") => Effect::Fail,
-                Some("stop") => Effect::Stop,
-                _ => return Err(bad()),
+            let effect = match parts.next()? {
+                "kill" => Effect::Kill,
+                "fail" => Effect::Fail,
+                "stop" => Effect::Stop,
+                _ => return None,
             };
-            let nth: u64 = parts.next().and_then(|n| n.parse().ok()).ok_or_else(bad)?;
-            let point = parts.next().ok_or_else(bad)?.to_owned();
-            Ok(Self { point, left: AtomicU64::new(nth), effect })
+            let nth: u64 = parts.next()?.parse().ok()?;
+            Some(Self { point: parts.next()?.to_owned(), left: AtomicU64::new(nth), effect })
         }
     }
 

@@ -4,13 +4,16 @@
 mod args;
 mod confirm;
 mod context;
+mod engine;
 mod env;
 mod exit;
 mod faults;
 mod output;
+mod paths;
 mod progress;
 mod settings;
 mod signals;
+mod tree;
 mod verbs;
 
 use std::process::ExitCode;

@@ -1,9 +1,13 @@
 //! The verbs, one file each: arguments, and what they do and print.
 
+mod capture;
 mod completions;
 mod config;
+mod label;
+mod list;
 mod man;
 mod reference;
+mod show;
 
 use backtrail_core::error::Result;
 use clap::Subcommand;
@@ -12,9 +16,20 @@ use crate::context::App;
 use crate::exit::Code;
 use crate::settings::Override;
 
+/// Digits of a snapshot id that people are shown.
+pub(crate) const SHORT: usize = 8;
+
 /// What to do.
 #[derive(Subcommand)]
 pub(crate) enum Verb {
+    /// Record the workspace as it is now
+    Capture(Box<capture::Args>),
+    /// List the snapshots, newest first
+    List(list::Args),
+    /// Show one snapshot, its entries, or the bytes of one of its files
+    Show(show::Args),
+    /// Name a snapshot, move a name, or take it away
+    Label(label::Args),
     /// Show every setting, its value and where the value comes from
     Config(config::Args),
     /// Print a completion script for a shell
@@ -31,6 +46,10 @@ impl Verb {
     /// Does it.
     pub(crate) async fn run(self, app: &App) -> Result<Code> {
         match self {
+            Self::Capture(args) => capture::run(app, &args).await,
+            Self::List(args) => list::run(app, &args).await,
+            Self::Show(args) => show::run(app, &args).await,
+            Self::Label(args) => label::run(app, &args).await,
             Self::Config(args) => config::run(app, &args),
             Self::Completions(args) => completions::run(app, &args),
             Self::Man(args) => man::run(app, &args),
@@ -39,5 +58,9 @@ impl Verb {
     }
 
     /// Adds the flags of a verb that are settings.
-    pub(crate) fn overrides(&self, _out: &mut Vec<Override>) {}
+    pub(crate) fn overrides(&self, out: &mut Vec<Override>) {
+        if let Self::Capture(args) = self {
+            args.overrides(out);
+        }
+    }
 }

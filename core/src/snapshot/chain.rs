@@ -183,7 +183,7 @@ pub async fn resolve(store: &dyn Store, chain: &Chain, text: &str) -> Result<Sna
         }
         _ if label::is_id_like(name) => resolve_id(store, chain, name).await?,
         _ => {
-            let id = resolve_label(&refs, name).ok_or_else(|| none(text, chain))?;
+            let id = resolve_label(&refs, &Label::new(name)?).ok_or_else(|| none(text, chain))?;
             read_snapshot(store, chain, &id).await?
         }
     };
@@ -201,8 +201,8 @@ fn split_back(text: &str) -> Result<(&str, u64)> {
     Ok((name, n))
 }
 
-fn resolve_label(refs: &Refs, name: &str) -> Option<SnapshotId> {
-    if let Some(t) = Label::new(name).ok().and_then(|l| refs.labels.get(&l)) {
+fn resolve_label(refs: &Refs, name: &Label) -> Option<SnapshotId> {
+    if let Some(t) = refs.labels.get(name) {
         return Some(t.snapshot.clone());
     }
     // `pre:build` without an iteration is the highest recorded.

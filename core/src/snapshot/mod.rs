@@ -6,6 +6,7 @@ pub mod doc;
 pub mod label;
 pub mod pruned;
 pub mod refs;
+pub mod relabel;
 pub mod tree;
 
 pub use doc::Snapshot;

@@ -1,0 +1,197 @@
+//! `capture`: records the workspace as it is now.
+
+use backtrail_core::capture::{Captured, NewLabel, Recorder, Request};
+use backtrail_core::error::{Error, Result};
+use backtrail_core::snapshot::coverage::{Reason, State};
+use backtrail_core::snapshot::label::Label;
+use serde_json::{Value, json};
+
+use crate::args::push;
+use crate::context::{App, Place};
+use crate::exit::{self, Code};
+use crate::output::{Paint, format};
+use crate::settings::Override;
+
+/// Arguments of `capture`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "An unchanged workspace adds no snapshot: the label is pointed at the newest one.
+Ends with 3 when something could not be covered; it is named, and never touched later.
+
+Examples:
+  backtrail capture
+  backtrail capture -m 'before refactor' --label before-refactor
+  backtrail capture --max-file 200MiB
+  backtrail capture --dry-run"
+)]
+pub(crate) struct Args {
+    /// A note for people
+    #[arg(short, long, value_name = "TEXT")]
+    message: Option<String>,
+    /// A name for the snapshot
+    #[arg(long, value_name = "NAME")]
+    label: Option<String>,
+    /// Take the label from the snapshot that has it
+    #[arg(long = "move", requires = "label")]
+    moves: bool,
+    /// Let prune keep the snapshot while the label is there; a label outside runs always does
+    #[arg(long, requires = "label")]
+    pin: bool,
+    /// Read every file, whatever the stat cache says
+    #[arg(long)]
+    rehash: bool,
+    /// Write nothing; say what would be stored
+    #[arg(long)]
+    dry_run: bool,
+    /// Skip larger files [default: 32MiB]
+    #[arg(long, value_name = "SIZE")]
+    max_file: Option<String>,
+    /// Refuse more files [default: 50000]
+    #[arg(long, value_name = "N")]
+    max_files: Option<String>,
+    /// Take a root that is refused otherwise: /, the home directory
+    #[arg(long)]
+    any_root: bool,
+    /// Enter directories on other file systems
+    #[arg(long)]
+    cross_filesystems: bool,
+    /// Continue the chain given by --chain, of a directory that was moved here
+    #[arg(long, requires = "chain")]
+    adopt: bool,
+    /// End with 0 even if something could not be covered
+    #[arg(long)]
+    accept_incomplete: bool,
+}
+
+impl Args {
+    /// Flags that are settings.
+    pub(crate) fn overrides(&self, out: &mut Vec<Override>) {
+        push(out, "capture.max_file", "--max-file", &self.max_file);
+        push(out, "capture.max_files", "--max-files", &self.max_files);
+    }
+}
+
+/// Captures.
+pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
+    let label = match &args.label {
+        None => NewLabel::None,
+        Some(name) => NewLabel::Named(Label::for_person(&**name)?),
+    };
+    let place = app.place(args.any_root).await?;
+    if place.chain != place.root()?.chain() && !args.adopt {
+        return Err(Error::invalid(
+            "this would record the workspace in a chain that is not its own",
+        )
+        .with_hint("add --adopt to continue the chain of a directory that was moved here"));
+    }
+    let mut settings = app.capture_settings(&place, "capture").await?;
+    settings.observe.cross_filesystems = args.cross_filesystems;
+    let recorder = Recorder::open(
+        place.store.clone(),
+        app.ctx.clone(),
+        place.root()?.clone(),
+        place.chain.clone(),
+        settings,
+    );
+    let request = Request {
+        pin: args.pin || label != NewLabel::None,
+        label,
+        move_label: args.moves,
+        message: args.message.clone(),
+        rehash: args.rehash,
+        dry_run: args.dry_run,
+        adopt: args.adopt,
+        ..Request::default()
+    };
+    let capture = recorder.capture(&request);
+    let captured = app.within(place.settings.capture_timeout, capture).await?;
+    let code = match captured.coverage.complete || args.accept_incomplete {
+        true => exit::COMPLETE,
+        false => exit::PARTIAL,
+    };
+    if app.out.is_json() {
+        app.out.json(&document(&captured, args.dry_run, code)?);
+    } else {
+        print(app, &place, &captured, args.dry_run);
+    }
+    Ok(code)
+}
+
+fn document(captured: &Captured, dry_run: bool, code: Code) -> Result<Value> {
+    let mut value = serde_json::to_value(captured)
+        .map_err(|e| Error::invalid("the result cannot be written").with_source(e))?;
+    value["exit_code"] = json!(code.0);
+    if dry_run {
+        value["dry_run"] = json!(true);
+    }
+    Ok(value)
+}
+
+fn print(app: &App, place: &Place, c: &Captured, dry_run: bool) {
+    for w in &c.warnings {
+        app.out.warn(&w.hint);
+    }
+    if c.healed > 0 {
+        app.out.warn(&format!(
+            "{} damaged in the store and stored again",
+            format::count(c.healed, "object")
+        ));
+    }
+    let id =
+        c.id.as_ref()
+            .map(|id| format!(" {}", app.out.paint(Paint::Id, &id.as_str()[..super::SHORT])));
+    let id = id.unwrap_or_default();
+    let took = format::elapsed(c.elapsed_ms);
+    if !c.created && !(dry_run && c.id.is_none()) {
+        let files = format::count(c.counts.files, "file");
+        app.out.summary(format!("unchanged{id}  {files}  {took}"));
+    } else {
+        let verb = if dry_run { "would capture" } else { "captured" };
+        let stored = if dry_run {
+            String::new()
+        } else {
+            format!("  +{} stored", format::bytes(c.stored.bytes))
+        };
+        app.out.summary(format!("{verb}{id}  {}{stored}  {took}", changes(c)));
+    }
+    let uncovered = uncovered(c);
+    if !uncovered.is_empty() {
+        let at = c.id.as_ref().map_or("latest", |id| &id.as_str()[..super::SHORT]);
+        let limit = format::bytes(place.settings.max_file_bytes);
+        let (n, words) = words(&uncovered, &limit);
+        app.out.summary(format!("not covered: {n} ({words})   backtrail show {at} --skipped"));
+    }
+}
+
+/// `3 new, 1 changed, 2 deleted, 812 same`.
+fn changes(c: &Captured) -> String {
+    let all = c.counts.files + c.counts.symlinks;
+    match c.changed_files {
+        None => format!("{all} new"),
+        Some(d) => {
+            let same = all.saturating_sub(d.added + d.modified);
+            format!("{} new, {} changed, {} deleted, {same} same", d.added, d.modified, d.deleted)
+        }
+    }
+}
+
+fn uncovered(c: &Captured) -> Vec<(String, u64)> {
+    let mut out: Vec<(String, u64)> =
+        c.coverage.skipped.iter().map(|(r, n)| (r.as_str().to_owned(), *n)).collect();
+    let unseen = c.coverage.records.iter().filter(|r| r.state == State::Unobserved);
+    if c.coverage.unobserved > 0 {
+        let reasons: std::collections::BTreeSet<&str> = unseen.map(|r| r.reason.as_str()).collect();
+        let reasons: Vec<&str> = reasons.into_iter().collect();
+        out.push((format!("unseen: {}", reasons.join(", ")), c.coverage.unobserved));
+    }
+    out
+}
+
+fn words(uncovered: &[(String, u64)], limit: &str) -> (u64, String) {
+    let total = uncovered.iter().map(|(_, n)| n).sum();
+    let word = |(reason, n): &(String, u64)| match reason == Reason::TooLarge.as_str() {
+        true => format!("{n} over {limit}"),
+        false => format!("{n} {reason}"),
+    };
+    (total, uncovered.iter().map(word).collect::<Vec<_>>().join(", "))
+}
