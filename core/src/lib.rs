@@ -15,6 +15,7 @@ pub mod workspace;
 pub mod observe;
 pub mod diff;
 pub mod capture;
+pub mod plan;
 pub mod restore;
 pub mod reach;
 pub mod prune;

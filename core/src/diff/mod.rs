@@ -20,6 +20,6 @@ pub use delta::{DeltaCounts, NewRef, delta};
 pub use hunks::{Hunk, HunkLine, LineKind, MAX_TEXT_BYTES, MAX_TEXT_LINES, TextDiff, text_diff};
 pub use observed::ObservedTrees;
 pub use source::{Memory, Stored, TreeSource};
-pub use state::{Mode, State, StateKind};
+pub use state::{State, StateKind};
 pub use text::{ContentSource, add_text, patch};
 pub use walk::{Pair, Side, walk};

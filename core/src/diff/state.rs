@@ -1,12 +1,13 @@
 //! The state of one path on one side, as diffs and plans show it.
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::ids::Digest;
 use crate::snapshot::coverage::{Kind, Record};
 use crate::snapshot::tree::{Body, Entry};
 
-/// What a path is.
+/// What a path is, or shall be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StateKind {
@@ -16,73 +17,55 @@ pub enum StateKind {
     Symlink,
     /// A directory.
     Dir,
-    /// A pipe, socket or device.
+    /// A pipe, socket or device: never in a plan's step.
     Special,
     /// Nothing.
     Absent,
 }
 
-/// Permission bits, written `"0644"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Mode(pub u32);
-
-impl Serialize for Mode {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(&format_args!("{:04o}", self.0))
-    }
-}
-
-impl<'de> Deserialize<'de> for Mode {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(d)?;
-        let bits = u32::from_str_radix(&text, 8).ok().filter(|bits| *bits <= 0o7777);
-        let bits = bits.filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
-        bits.map(Self).ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no mode")))
-    }
-}
-
-/// The state of a path: two are equal if and only if nothing need be done to make one
+/// The state of a path. Two are equal if and only if nothing need be done to make one
 /// the other.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct State {
     /// What it is.
     pub kind: StateKind,
-    /// Bytes of content or link text; none for a directory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub size: Option<u64>,
-    /// Permission bits; none for a link.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<Mode>,
-    /// SHA-256 of content or link text; none when it is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Bytes of content or of link text; 0 otherwise.
+    #[serde(default)]
+    pub size: u64,
+    /// Permission bits; 0 for a link and for nothing.
+    #[serde(default, deserialize_with = "octal")]
+    pub mode: u32,
+    /// SHA-256 of the content or the link text, when known.
+    #[serde(default)]
     pub digest: Option<Digest>,
 }
 
 impl State {
     /// Nothing there.
-    pub const ABSENT: Self = Self { kind: StateKind::Absent, size: None, mode: None, digest: None };
+    pub fn absent() -> Self {
+        Self { kind: StateKind::Absent, size: 0, mode: 0, digest: None }
+    }
 
     /// A directory of this mode.
     pub fn dir(mode: u32) -> Self {
-        Self { kind: StateKind::Dir, size: None, mode: Some(Mode(mode)), digest: None }
+        Self { kind: StateKind::Dir, size: 0, mode, digest: None }
     }
 
-    /// A regular file.
-    pub fn file(size: u64, mode: u32, digest: Digest) -> Self {
-        let (size, mode, digest) = (Some(size), Some(Mode(mode)), Some(digest));
-        Self { kind: StateKind::File, size, mode, digest }
+    /// A file of this mode, length and content.
+    pub fn file(mode: u32, size: u64, digest: Digest) -> Self {
+        Self { kind: StateKind::File, size, mode, digest: Some(digest) }
     }
 
-    /// A symbolic link to `target`.
+    /// A link with this target text.
     pub fn symlink(target: &[u8]) -> Self {
-        let (size, digest) = (Some(target.len() as u64), Some(Digest::of(target)));
-        Self { kind: StateKind::Symlink, size, mode: None, digest }
+        let (size, digest) = (target.len() as u64, Some(Digest::of(target)));
+        Self { kind: StateKind::Symlink, size, mode: 0, digest }
     }
 
     /// What a tree records.
     pub fn of_entry(entry: &Entry) -> Self {
         match &entry.body {
-            Body::File(r) => Self::file(r.length, entry.mode, r.digest),
+            Body::File(r) => Self::file(entry.mode, r.length, r.digest),
             Body::Dir(_) => Self::dir(entry.mode),
             Body::Symlink(target) => Self::symlink(target),
         }
@@ -96,7 +79,71 @@ impl State {
             Kind::Symlink => StateKind::Symlink,
             Kind::Special => StateKind::Special,
         };
-        let size = record.size.filter(|_| kind != StateKind::Dir);
-        Self { kind, size, mode: record.mode.map(Mode), digest: None }
+        let size = record.size.filter(|_| kind != StateKind::Dir).unwrap_or(0);
+        Self { kind, size, mode: record.mode.unwrap_or(0), digest: None }
+    }
+
+    /// True for a file or a link.
+    pub fn is_leaf(&self) -> bool {
+        matches!(self.kind, StateKind::File | StateKind::Symlink)
+    }
+
+    /// True if nothing is there.
+    pub fn is_absent(&self) -> bool {
+        self.kind == StateKind::Absent
+    }
+
+    /// Equal kind and content, whatever the mode.
+    pub fn same_content(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.size == other.size && self.digest == other.digest
+    }
+}
+
+/// Only the members that mean something for the kind: no size of a directory, no mode
+/// of a link.
+impl Serialize for State {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        use StateKind::{Absent, Dir, Symlink};
+        let mut map = s.serialize_map(None)?;
+        map.serialize_entry("kind", &self.kind)?;
+        if !matches!(self.kind, Dir | Absent) {
+            map.serialize_entry("size", &self.size)?;
+        }
+        if !matches!(self.kind, Symlink | Absent) {
+            map.serialize_entry("mode", &format!("{:04o}", self.mode))?;
+        }
+        if let Some(digest) = &self.digest {
+            map.serialize_entry("digest", digest)?;
+        }
+        map.end()
+    }
+}
+
+fn octal<'de, D: Deserializer<'de>>(d: D) -> Result<u32, D::Error> {
+    let text = String::deserialize(d)?;
+    let digits = !text.is_empty() && text.bytes().all(|b| matches!(b, b'0'..=b'7'));
+    let bits = u32::from_str_radix(&text, 8).ok().filter(|bits| digits && *bits <= 0o7777);
+    bits.ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no mode")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_reads_back_as_written() {
+        let all = [
+            State::absent(),
+            State::dir(0o2775),
+            State::file(0, 3, Digest::EMPTY),
+            State::symlink(b"x"),
+        ];
+        for state in all {
+            let text = serde_json::to_string(&state).expect("json");
+            assert_eq!(serde_json::from_str::<State>(&text).expect("reads"), state, "{text}");
+        }
+        let text = serde_json::to_string(&State::dir(0o755)).expect("json");
+        assert_eq!(text, r#"{"kind":"dir","mode":"0755"}"#);
+        assert!(serde_json::from_str::<State>(r#"{"kind":"dir","mode":"+755"}"#).is_err());
     }
 }

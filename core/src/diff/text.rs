@@ -93,7 +93,10 @@ async fn read(
 pub fn patch(change: &Change) -> Vec<u8> {
     let path = quoted(change.path.as_bytes());
     let mut out = format!("diff a/{path} b/{path}\n").into_bytes();
-    let mode = |s: &Option<State>| s.as_ref().and_then(|s| s.mode).map(|m| format!("{:04o}", m.0));
+    let mode = |s: &Option<State>| {
+        let s = s.as_ref().filter(|s| s.kind != super::StateKind::Symlink)?;
+        Some(format!("{:04o}", s.mode))
+    };
     let (old, new) = (mode(&change.from), mode(&change.to));
     let mut say = |line: String| out.extend_from_slice(line.as_bytes());
     match (change.status, old, new) {

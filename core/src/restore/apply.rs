@@ -151,7 +151,7 @@ fn is_as_made(work: &Work, step: &Step, placed: Option<&Stat>, now: Option<&Stat
     // Some file systems keep no set-id bits, or refuse a group's; the rest must hold.
     let mode_right = now.mode & 0o1777 == mode & 0o1777;
     match step.after.kind {
-        SideKind::Absent => false,
+        SideKind::Absent | SideKind::Special => false,
         SideKind::Dir => now.kind == FileKind::Dir && mode_right,
         SideKind::Symlink => now.kind == FileKind::Symlink && same_as(placed, now),
         SideKind::File => {
