@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::active::{Active, Alive};
 use super::decision::{
     Class, Decision, EntryKind, Hit, LinePos, Mark, MarkerKind, Source, State, Verdict,
 };
@@ -40,19 +41,6 @@ struct Dir {
     /// The rule files that have a say here, from the root down.
     active: Vec<Active>,
     state: State,
-}
-
-/// A rule file, and how far its path patterns have come on the way to a directory.
-#[derive(Clone, Debug)]
-struct Active {
-    file: Arc<RuleFile>,
-    alive: Vec<Alive>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Alive {
-    pattern: u32,
-    state: u64,
 }
 
 impl DirRules {
@@ -227,87 +215,6 @@ impl State {
     /// True for a directory that is excluded itself.
     fn is_out(&self) -> bool {
         self.always.is_some() || self.excluded || self.obstacles.is_some()
-    }
-}
-
-impl Active {
-    fn new(file: &Arc<RuleFile>) -> Option<Self> {
-        if file.patterns.is_empty() {
-            return None;
-        }
-        let start = |i: &u32| match &file.pattern(*i).shape {
-            Shape::Path(p) => Some(Alive { pattern: *i, state: p.start() }),
-            Shape::Name(_) => None,
-        };
-        let alive = file.anchored.iter().filter_map(start).collect();
-        Some(Self { file: Arc::clone(file), alive })
-    }
-
-    fn enter(&self, name: &[u8]) -> Self {
-        let step = |a: &Alive| {
-            let path = self.path_pattern(a.pattern)?;
-            let state = path.step(a.state, name);
-            path.alive(state).then_some(Alive { pattern: a.pattern, state })
-        };
-        let alive = self.alive.iter().filter_map(step).collect();
-        Self { file: Arc::clone(&self.file), alive }
-    }
-
-    fn path_pattern(&self, index: u32) -> Option<&PathPattern> {
-        match &self.file.pattern(index).shape {
-            Shape::Path(p) => Some(p),
-            Shape::Name(_) => None,
-        }
-    }
-
-    /// How far a path pattern has come in the present directory; 0: it cannot match.
-    fn state_of(&self, pattern: u32) -> u64 {
-        let found = self.alive.binary_search_by_key(&pattern, |a| a.pattern);
-        found.map_or(0, |i| self.alive[i].state)
-    }
-
-    fn last_match(&self, name: &[u8], is_dir: bool, dir: &RelPath) -> Option<u32> {
-        let best = self.file.last_name_match(name, is_dir);
-        for alive in self.alive.iter().rev() {
-            if best.is_some_and(|best| alive.pattern < best) {
-                break;
-            }
-            let pattern = self.file.pattern(alive.pattern);
-            if self.path_matches(pattern, alive.state, name, is_dir, dir) {
-                return Some(alive.pattern);
-            }
-        }
-        best
-    }
-
-    fn path_matches(
-        &self,
-        pattern: &Pattern,
-        state: u64,
-        name: &[u8],
-        is_dir: bool,
-        dir: &RelPath,
-    ) -> bool {
-        let Shape::Path(path) = &pattern.shape else {
-            return false;
-        };
-        let full = || dir.join(name).as_bytes()[self.file.base_len()..].to_vec();
-        (is_dir || !pattern.dir_only) && path.matches_child(state, name, full)
-    }
-
-    /// True if this one line matches the entry `name` of `dir`.
-    fn matches(
-        &self,
-        index: u32,
-        pattern: &Pattern,
-        name: &[u8],
-        is_dir: bool,
-        dir: &RelPath,
-    ) -> bool {
-        match &pattern.shape {
-            Shape::Name(m) => (is_dir || !pattern.dir_only) && m.matches(name),
-            Shape::Path(_) => self.path_matches(pattern, self.state_of(index), name, is_dir, dir),
-        }
     }
 }
 

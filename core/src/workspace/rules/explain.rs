@@ -5,9 +5,9 @@ use serde::Serialize;
 use super::decide::DirRules;
 use super::decision::{Class, Decision, EntryKind, LinePos, MarkerKind, Source, Verdict};
 use super::file::RuleFile;
+use super::matcher::Matcher;
 use super::names::{CACHEDIR_MARKER, VENV_MARKER};
 use super::pattern::Pattern;
-use super::set::Matcher;
 use crate::path::RelPath;
 
 /// What becomes of a path.

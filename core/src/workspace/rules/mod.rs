@@ -16,10 +16,12 @@
 //! force; [`RuleSet::matcher`] answers for any path then, and [`Matcher::explain`]
 //! tells the whole story. All three run the same evaluation.
 
+mod active;
 mod decide;
 mod decision;
 mod explain;
 mod file;
+mod matcher;
 mod names;
 mod obstacle;
 mod pattern;
@@ -30,8 +32,9 @@ pub use decide::DirRules;
 pub use decision::{Class, Decision, EntryKind, LinePos, MarkerKind, Source, Verdict};
 pub use explain::{Beaten, Explanation, Outcome};
 pub use file::{LineWarning, MAX_RULE_FILE, RuleFamily, RuleFile, RuleFileUse};
+pub use matcher::Matcher;
 pub use names::{
     ALWAYS, Always, CACHEDIR_MARKER, CACHEDIR_SIGNATURE, DEFAULTS, NameLists, SECRET_EXCEPTIONS,
     SECRETS, VENV_MARKER,
 };
-pub use set::{Limits, Matcher, RuleSet};
+pub use set::{Limits, RuleSet};
