@@ -19,3 +19,5 @@ pub mod plan;
 pub mod restore;
 pub mod reach;
 pub mod prune;
+pub mod verify;
+pub mod size;

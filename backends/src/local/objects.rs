@@ -113,20 +113,27 @@ fn read_file(root: &Root, digest: &Digest, rel: &str, compressed: bool) -> Resul
     let len = fs::len_of(&stat);
     // No stored form is longer than the longest content.
     if len == 0 || len > MAX_BYTES as u64 {
-        return Ok(Found::Wrong(corrupt(digest, &format!("{len} bytes are stored"))));
+        let wrong = corrupt(digest, &format!("{len} bytes are stored"));
+        return Ok(Found::Wrong(wrong.with_detail("found_bytes", len)));
     }
     let stored = fs::read_at(&fd, 0, len as usize).map_err(|e| root.error("read", rel, e))?;
     let raw = if compressed {
         match codec::decode(&stored) {
             Ok(raw) => raw,
-            Err(e) => return Ok(Found::Wrong(corrupt(digest, e.message()))),
+            Err(e) => {
+                let problem = e.details().get("problem").cloned();
+                let problem = problem.unwrap_or_else(|| "undecodable".into());
+                let wrong = corrupt(digest, e.message()).with_detail("problem", problem);
+                return Ok(Found::Wrong(wrong));
+            }
         }
     } else {
         stored
     };
     let found = Digest::of(&raw);
     if found != *digest {
-        return Ok(Found::Wrong(corrupt(digest, &found.hex())));
+        let wrong = corrupt(digest, &found.hex());
+        return Ok(Found::Wrong(wrong.with_detail("found_bytes", raw.len())));
     }
     Ok(Found::Right(raw, fd))
 }

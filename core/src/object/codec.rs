@@ -124,11 +124,14 @@ fn frame_into(raw: &[u8], out: &mut [u8]) -> Option<usize> {
 pub fn decode(stored: &[u8]) -> Result<Vec<u8>> {
     let header = Header::parse(stored).ok_or_else(|| Error::corrupt("no compression header"))?;
     if !header.fits(header.raw, stored.len() as u64) {
-        return Err(Error::corrupt(format!(
-            "{} bytes are stored, the header says {}",
-            stored.len(),
-            header.frame.saturating_add(HEADER_BYTES as u64)
-        )));
+        let (found, said) = (stored.len() as u64, header.frame.saturating_add(HEADER_BYTES as u64));
+        let problem = match found.cmp(&said) {
+            std::cmp::Ordering::Less => "short",
+            std::cmp::Ordering::Equal => "undecodable",
+            std::cmp::Ordering::Greater => "long",
+        };
+        let message = format!("{found} bytes are stored, the header says {said}");
+        return Err(Error::corrupt(message).with_detail("problem", problem));
     }
     decompress(&stored[HEADER_BYTES..], header.raw)
 }

@@ -41,7 +41,7 @@ pub async fn load_trees(store: &dyn Store, references: &[Ref]) -> Result<Vec<Res
                 true => found.next().unwrap_or_else(|| Err(missing(&r.digest))),
                 false => read_all(store, r).await,
             };
-            let bytes = bytes.map_err(|e| damaged(&r.digest, e));
+            let bytes = bytes.map_err(|e| damaged_of(&r.digest, Some(r.length), e));
             out.push(bytes.and_then(|b| {
                 check_len(&r.digest, r.length, &b)?;
                 decode(r, &b)
@@ -126,15 +126,32 @@ pub fn missing(digest: &Digest) -> Error {
 }
 
 /// Turns the store's answer about a recorded object into damage: absence becomes
-/// `Corrupt`, and every `Corrupt` names the digest. Other errors pass.
+/// `Corrupt`, and every `Corrupt` names digest and problem. Other errors pass.
 pub fn damaged(digest: &Digest, e: Error) -> Error {
+    damaged_of(digest, None, e)
+}
+
+/// [`damaged`] for an object recorded with `length` bytes, which tells short and long
+/// from other bytes.
+pub fn damaged_of(digest: &Digest, length: Option<u64>, e: Error) -> Error {
     match e.kind() {
         Kind::NotFound => missing(digest).with_source(e),
         Kind::Corrupt if e.details().contains_key("problem") => e,
         Kind::Corrupt => {
-            e.with_detail("digest", digest.hex()).with_detail("problem", "wrong-bytes")
+            let found = e.details().get("found_bytes").and_then(serde_json::Value::as_u64);
+            let problem = found.zip(length).and_then(|(f, l)| length_problem(f, l));
+            let name = problem.unwrap_or("wrong-bytes");
+            e.with_detail("digest", digest.hex()).with_detail("problem", name)
         }
         _ => e,
+    }
+}
+
+fn length_problem(found: u64, expected: u64) -> Option<&'static str> {
+    match found.cmp(&expected) {
+        std::cmp::Ordering::Less => Some("short"),
+        std::cmp::Ordering::Equal => None,
+        std::cmp::Ordering::Greater => Some("long"),
     }
 }
 
@@ -155,23 +172,18 @@ pub fn digest_of(e: &Error) -> Option<Digest> {
 }
 
 async fn read_object(store: &dyn Store, digest: Digest, length: u64) -> Result<Bytes> {
-    let bytes = store.get_object(&digest).await.map_err(|e| damaged(&digest, e))?;
+    let bytes =
+        store.get_object(&digest).await.map_err(|e| damaged_of(&digest, Some(length), e))?;
     check_len(&digest, length, &bytes)?;
     Ok(bytes)
 }
 
 /// The bytes have their digest by now, so a wrong length is the reference's fault.
-fn check_len(digest: &Digest, expected: u64, bytes: &Bytes) -> Result<()> {
+pub fn check_len(digest: &Digest, expected: u64, bytes: &Bytes) -> Result<()> {
     let found = bytes.len() as u64;
-    if found == expected {
-        return Ok(());
-    }
-    let name = if found < expected { "short" } else { "long" };
-    Err(problem(
-        digest,
-        name,
-        format!("object {digest} has {found} bytes where {expected} are recorded"),
-    ))
+    let Some(name) = length_problem(found, expected) else { return Ok(()) };
+    let message = format!("object {digest} has {found} bytes where {expected} are recorded");
+    Err(problem(digest, name, message))
 }
 
 fn empty(reference: &Ref) -> Result<Bytes> {
