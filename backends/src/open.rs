@@ -1,12 +1,17 @@
 //! From a URL to a store: `open` knows every scheme and puts the layers around it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use backtrail_core::clock::{Clock, Faults, Host, IdSource, NoFaults};
 use backtrail_core::error::{Error, Result};
 use backtrail_core::store::Store;
+use backtrail_core::store::layers::observe::Observe;
+use backtrail_core::store::layers::retry::{Retry, RetryPolicy};
+use backtrail_core::store::layers::verify::Verify;
+use backtrail_core::store::memory::MemoryStore;
 
 use crate::host::{RandomIds, SystemClock, this_host};
 use crate::local::LocalStore;
@@ -119,15 +124,35 @@ fn tenant_path(path: PathBuf, tenant: &str) -> Result<PathBuf> {
 /// Opens the store at `url`. A local store that does not exist is created by the first
 /// write, never by reading.
 pub async fn open(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>> {
-    match parse(url)? {
+    Ok(open_observed(url, options).await?)
+}
+
+/// [`open`], with the counts of what goes through the store at hand.
+pub async fn open_observed(url: &str, options: OpenOptions) -> Result<Arc<Observe>> {
+    let backend: Arc<dyn Store> = match parse(url)? {
         Location::Local(path) => {
             let path = tenant_path(path, &options.tenant)?;
-            let store = LocalStore::new(path, options);
+            let store = LocalStore::new(path, options.clone());
             store.exists().await?;
-            Ok(Arc::new(store))
+            Arc::new(store)
         }
-        Location::Memory(_) => Err(Error::invalid("no memory store yet")),
-    }
+        Location::Memory(name) => Arc::new(memory_store(&name)),
+    };
+    let retry = RetryPolicy {
+        attempts: options.attempts.max(1),
+        budget: options.budget,
+        ..RetryPolicy::new(options.ids)
+    };
+    // Both hash what they read themselves.
+    let checked = Arc::new(Verify::over_hashing(backend));
+    Ok(Arc::new(Observe::new(Arc::new(Retry::new(checked, retry)))))
+}
+
+/// A handle on the memory store of this name; it lives as long as the process.
+fn memory_store(name: &str) -> MemoryStore {
+    static STORES: Mutex<BTreeMap<String, MemoryStore>> = Mutex::new(BTreeMap::new());
+    let mut stores = STORES.lock().unwrap_or_else(|e| e.into_inner());
+    stores.entry(name.to_owned()).or_insert_with(|| MemoryStore::named(name)).reopen()
 }
 
 /// Whether there is a store at `url`, without creating one.

@@ -7,10 +7,10 @@ use std::os::fd::OwnedFd;
 
 use backtrail_core::error::{Error, Kind, Result};
 use backtrail_core::ids::{Digest, RunId};
-use backtrail_core::store::{DocKey, Document, Expect, Fence, MAX_BYTES, Version, check_size};
+use backtrail_core::store::docs::{absent, check_body, conflict, deleted, token_of};
+use backtrail_core::store::{DocKey, Document, Expect, Fence, MAX_BYTES, Version};
 use bytes::Bytes;
 use rustix::fs::{self as rfs, AtFlags, FlockOperation, OFlags};
-use serde::Deserialize;
 
 use super::fs::{self, Root};
 use super::handle::Handle;
@@ -25,52 +25,6 @@ const STRIPE_COUNT: u8 = 64;
 /// equal bytes twice.
 pub(super) fn version_of(body: &[u8]) -> Version {
     Version(Digest::of(body).hex())
-}
-
-/// The fencing token that a stored document carries.
-#[derive(Deserialize)]
-struct Tokens {
-    token: Option<u64>,
-    holder: Option<HolderToken>,
-}
-
-#[derive(Deserialize)]
-struct HolderToken {
-    token: Option<u64>,
-}
-
-/// The token of a stored body: member `token`, else `holder.token`.
-pub(super) fn token_of(body: &[u8]) -> Option<u64> {
-    let tokens: Tokens = serde_json::from_slice(body).ok()?;
-    tokens.token.or(tokens.holder.and_then(|h| h.token))
-}
-
-/// Fails with `LostLease` when `fence` is older than `stored`.
-pub(super) fn check_fence(what: &str, fence: &Fence, stored: Option<u64>) -> Result<()> {
-    match stored {
-        Some(newer) if newer > fence.token => Err(Error::new(
-            Kind::LostLease,
-            "lost-lease",
-            format!("{what} was taken over: token {newer} is newer than ours ({})", fence.token),
-        )),
-        _ => Ok(()),
-    }
-}
-
-pub(super) fn conflict(key: &DocKey, present: Option<&Version>) -> Error {
-    let message = match present {
-        Some(_) => format!("{key} was written by somebody else"),
-        None => format!("{key} is not there any more"),
-    };
-    let error = Error::new(Kind::Conflict, "conflict", message);
-    match present {
-        Some(v) => error.with_detail("version", v.0.clone()),
-        None => error,
-    }
-}
-
-fn absent(key: &DocKey) -> Error {
-    Error::not_found(format!("{key} is not in the store"))
 }
 
 /// Reads the document at `key`; `None` when it does not exist.
@@ -150,21 +104,21 @@ impl Handle {
         fence: Option<&Fence>,
     ) -> Result<Version> {
         let text = key.to_string();
-        check_size("document", &text, body.len(), MAX_BYTES)?;
+        check_body(key, body)?;
         let root = self.write()?;
         let _stripe = self.stripe(&root, key)?;
         check_run(&root, key)?;
         let current = read(&root, &text)?;
         let version = current.as_ref().map(|b| version_of(b));
+        if let (Some(fence), Some(current)) = (fence, &current) {
+            fence.check(&text, token_of(current))?;
+        }
         match expect {
             Expect::Absent if version.is_some() => return Err(conflict(key, version.as_ref())),
             Expect::Version(v) if version.as_ref() != Some(v) => {
                 return Err(conflict(key, version.as_ref()));
             }
             _ => {}
-        }
-        if let (Some(fence), Some(current)) = (fence, &current) {
-            check_fence(&text, fence, token_of(current))?;
         }
         self.publish(&root, key, &text, body, *expect == Expect::Absent)?;
         Ok(version_of(body))
@@ -265,8 +219,7 @@ fn check_run(root: &Root, key: &DocKey) -> Result<()> {
     let Some(run) = key.run() else { return Ok(()) };
     let creates = matches!(key, DocKey::Run(_));
     if is_deleted(root, run)? {
-        let kind = if creates { Kind::Conflict } else { Kind::NotFound };
-        return Err(Error::new(kind, "deleted", format!("run {run} was deleted")));
+        return Err(deleted(run, creates));
     }
     if creates { Ok(()) } else { run_exists(root, run) }
 }
@@ -284,7 +237,7 @@ pub(super) fn run_exists(root: &Root, run: &RunId) -> Result<()> {
 
 fn missing_run(root: &Root, run: &RunId) -> Error {
     match is_deleted(root, run) {
-        Ok(true) => Error::not_found(format!("run {run} was deleted")).with_code("deleted"),
+        Ok(true) => deleted(run, false),
         _ => Error::not_found(format!("run {run} is not in the store")),
     }
 }

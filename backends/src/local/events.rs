@@ -6,13 +6,13 @@ use std::os::fd::OwnedFd;
 
 use backtrail_core::error::{Error, Kind, Result};
 use backtrail_core::ids::RunId;
-use backtrail_core::store::{DocKey, EventRecord, Fence, MAX_EVENT_BYTES, check_size};
+use backtrail_core::store::docs::{deleted, token_of};
+use backtrail_core::store::events::{check_event, number, seq_of};
+use backtrail_core::store::{DocKey, EventRecord, Fence, MAX_EVENT_BYTES};
 use bytes::Bytes;
 use rustix::fs::{self as rfs, OFlags};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 
-use super::documents::{check_fence, read, run_exists, token_of};
+use super::documents::{is_deleted, read, run_exists};
 use super::fs::{self, Root};
 use super::handle::Handle;
 use super::locks;
@@ -23,45 +23,6 @@ const READ_BYTES: usize = 1 << 20;
 const TAIL_BYTES: u64 = 64 * 1024;
 /// The longest line: the longest event and its number.
 const MAX_LINE: usize = MAX_EVENT_BYTES + 64;
-
-#[derive(Deserialize)]
-struct Numbered {
-    seq: u64,
-}
-
-#[derive(Deserialize)]
-struct Unnumbered {
-    seq: Option<IgnoredAny>,
-}
-
-/// The number of a line, when it is a whole event.
-fn seq_of(line: &[u8]) -> Option<u64> {
-    serde_json::from_slice::<Numbered>(line).ok().map(|n| n.seq)
-}
-
-/// Checks an event: a JSON object without a number, not above the limit.
-pub(super) fn check_event(run: &RunId, event: &[u8]) -> Result<()> {
-    check_size("event of run", run.as_str(), event.len(), MAX_EVENT_BYTES)?;
-    let start = event.iter().find(|b| !b.is_ascii_whitespace());
-    match serde_json::from_slice::<Unnumbered>(event) {
-        Ok(Unnumbered { seq: None }) if start == Some(&b'{') => Ok(()),
-        _ => Err(Error::invalid(format!(
-            "an event of run {run} must be a JSON object without a member seq"
-        ))),
-    }
-}
-
-/// Writes the line of an event: its own members behind the number, byte for byte.
-fn push_line(out: &mut Vec<u8>, seq: u64, event: &[u8]) {
-    let body = event.trim_ascii();
-    let members = body[1..].trim_ascii_start();
-    let comma = if members == b"}" { "" } else { "," };
-    out.extend_from_slice(format!("{{\"seq\":{seq}{comma}").as_bytes());
-    // A line break between members is white space and must not end the line; inside a
-    // string JSON knows none.
-    out.extend(members.iter().map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b }));
-    out.push(b'\n');
-}
 
 pub(super) fn path_of(run: &RunId) -> String {
     format!("runs/{run}/events.jsonl")
@@ -88,14 +49,14 @@ impl Handle {
         fence: Option<&Fence>,
     ) -> Result<()> {
         run_exists(root, run)?;
-        if super::documents::is_deleted(root, run)? {
-            return Err(Error::not_found(format!("run {run} was deleted")).with_code("deleted"));
+        if is_deleted(root, run)? {
+            return Err(deleted(run, false));
         }
         let Some(fence) = fence else { return Ok(()) };
         let what = format!("run {run}");
         let record = read(root, &DocKey::Run(run.clone()).to_string())?;
-        check_fence(&what, fence, record.as_deref().and_then(token_of))?;
-        check_fence(&what, fence, locks::newest_token(root, &fence.lock))
+        fence.check(&what, record.as_deref().and_then(token_of))?;
+        fence.check(&what, locks::newest_token(root, &fence.lock))
     }
 
     /// Appends a batch; the number of its first event (CLD-L1, L2, L7).
@@ -121,7 +82,8 @@ impl Handle {
             lines.push(b'\n');
         }
         for (seq, event) in (first..).zip(events) {
-            push_line(&mut lines, seq, event);
+            lines.extend_from_slice(&number(seq, event));
+            lines.push(b'\n');
         }
         if events.is_empty() {
             return Ok(first);

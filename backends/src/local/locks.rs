@@ -11,12 +11,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use backtrail_core::error::{Error, Kind, Result};
 use backtrail_core::ids::Digest;
+use backtrail_core::store::docs::token_of;
 use backtrail_core::store::{DocKey, Guard, HeldLock, Holder, LockMode, LockName, LockRequest};
 use rustix::fs::{self as rfs, Access, AtFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 use tokio::time::Instant;
 
-use super::documents::{read, token_of};
+use super::documents::read;
 use super::fs::{self, Root};
 use super::handle::{Handle, locked};
 use super::{LocalStore, blocking};

@@ -210,7 +210,7 @@ impl Store for LocalStore {
                         Err(e) => return Some((vec![Err(e)], None)),
                         Ok(parts) if parts.is_empty() => tokio::time::sleep(FOLLOW_POLL).await,
                         Ok(parts) => {
-                            at += parts.iter().map(length).sum::<u64>();
+                            at = parts.last().map_or(at, LogPart::end);
                             return Some((parts.into_iter().map(Ok).collect(), Some(at)));
                         }
                     }
@@ -222,13 +222,6 @@ impl Store for LocalStore {
 
     async fn lock(&self, request: LockRequest) -> Result<Guard> {
         self.take_lock(request).await
-    }
-}
-
-fn length(part: &LogPart) -> u64 {
-    match part {
-        LogPart::Bytes { bytes, .. } => bytes.len() as u64,
-        LogPart::Hole { len, .. } => *len,
     }
 }
 

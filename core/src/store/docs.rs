@@ -2,14 +2,14 @@
 //! digests, and `cas_version` and `write_id` in every mutable document.
 
 use bytes::Bytes;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{DocKey, Expect, Fence, Store, Version};
+use super::{DocKey, Expect, Fence, MAX_BYTES, Store, Version, check_size};
 use crate::clock::IdSource;
-use crate::error::{Error, Result};
-use crate::ids::Digest;
+use crate::error::{Error, Kind, Result};
+use crate::ids::{Digest, RunId};
 
 /// Canonical JSON: keys sorted by bytes, no white space, integers only.
 /// `serde_json`'s map is a B-tree over strings, whose order is byte order.
@@ -39,6 +39,58 @@ pub fn parse_object(key: &DocKey, body: &[u8]) -> Result<Map<String, Value>> {
         Ok(_) => Err(Error::corrupt(format!("document {key} is not a JSON object"))),
         Err(e) => Err(Error::corrupt(format!("document {key} is not readable")).with_source(e)),
     }
+}
+
+/// Checks a body before it is sent: a JSON object of at most [`MAX_BYTES`].
+pub fn check_body(key: &DocKey, body: &[u8]) -> Result<()> {
+    check_size("document", &key.to_string(), body.len(), MAX_BYTES)?;
+    let object = body.trim_ascii_start().starts_with(b"{");
+    if object && serde_json::from_slice::<IgnoredAny>(body).is_ok() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("document {key} must be a JSON object")))
+}
+
+#[derive(Deserialize)]
+struct Tokens {
+    token: Option<u64>,
+    holder: Option<HolderToken>,
+}
+
+#[derive(Deserialize)]
+struct HolderToken {
+    token: Option<u64>,
+}
+
+/// The fencing token that a stored body carries: member `token`, else `holder.token`.
+pub fn token_of(body: &[u8]) -> Option<u64> {
+    let tokens: Tokens = serde_json::from_slice(body).ok()?;
+    tokens.token.or(tokens.holder.and_then(|h| h.token))
+}
+
+/// `Conflict` of a conditional write, with the version that is there in its details.
+pub fn conflict(key: &DocKey, present: Option<&Version>) -> Error {
+    let message = match present {
+        Some(_) => format!("{key} was written by somebody else"),
+        None => format!("{key} is not there any more"),
+    };
+    let error = Error::new(Kind::Conflict, "conflict", message);
+    match present {
+        Some(v) => error.with_detail("version", v.0.clone()),
+        None => error,
+    }
+}
+
+/// `NotFound` of a document.
+pub fn absent(key: &DocKey) -> Error {
+    Error::not_found(format!("{key} is not in the store"))
+}
+
+/// The answer to a write below a deleted run (CLD-D10): `Conflict` when it would make
+/// the run again, else `NotFound`; the code is `deleted`.
+pub fn deleted(run: &RunId, creates: bool) -> Error {
+    let kind = if creates { Kind::Conflict } else { Kind::NotFound };
+    Error::new(kind, "deleted", format!("run {run} was deleted"))
 }
 
 /// Reads a document into a type. `None` when it does not exist.

@@ -142,6 +142,20 @@ pub struct Fence {
     pub token: u64,
 }
 
+impl Fence {
+    /// Fails with `LostLease` when `stored` is a newer token; `what` is named.
+    pub fn check(&self, what: &str, stored: Option<u64>) -> Result<()> {
+        match stored {
+            Some(newer) if newer > self.token => Err(Error::new(
+                Kind::LostLease,
+                "lost-lease",
+                format!("{what} was taken over: token {newer} is newer than ours, {}", self.token),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// What a backend keeps while a lock is held. Dropping it frees the lock.
 #[async_trait]
 pub trait HeldLock: Send + Sync {

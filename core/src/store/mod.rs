@@ -3,6 +3,7 @@
 //! test (`CLD-…`), run against every backend and every layer.
 
 pub mod docs;
+pub mod events;
 pub mod holes;
 pub mod hold;
 pub mod key;
@@ -188,6 +189,16 @@ pub enum LogPart {
     },
 }
 
+impl LogPart {
+    /// The offset behind it.
+    pub fn end(&self) -> u64 {
+        match self {
+            Self::Bytes { offset, bytes } => offset + bytes.len() as u64,
+            Self::Hole { offset, len } => offset + len,
+        }
+    }
+}
+
 /// What a store says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreInfo {
@@ -255,6 +266,8 @@ pub trait Store: Send + Sync {
         fence: Option<&Fence>,
     ) -> Result<Version>;
     /// Deletes; an absent key is success, a version makes it conditional (CLD-D8).
+    /// Deleting the document of a run that has a tombstone takes its events and log
+    /// along, which have no keys of their own.
     async fn delete(&self, key: &DocKey, version: Option<&Version>) -> Result<()>;
     /// Everything below `prefix`, sorted by key, or an error at the end (CLD-D6, D7).
     fn list(&self, prefix: &Prefix) -> BoxStream<'_, Result<Listed>>;

@@ -1,1 +1,0 @@
-//! The strict in-memory reference store.
