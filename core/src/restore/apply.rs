@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::look::same_inode;
 use super::stage::step_name;
-use super::steps::{Op, SideKind, Step};
+use super::steps::{Op, Step};
 use super::swap::{Refusal, Spot};
 use super::work::{Work, changed, step_failed};
 use crate::clock::Context;
+use crate::diff::StateKind;
 use crate::error::{Error, Result};
 use crate::fsx::{self, FileKind, Stat};
 use crate::path::RelPath;
@@ -43,7 +44,7 @@ pub(super) fn apply(work: &Work, ctx: &Context, checked: &[Option<Stat>]) -> Res
         work.begin(at);
         ctx.faults.reach("restore.step")?;
         apply_step(work, n, checked[n].as_ref(), &mut done)?;
-        ctx.progress.advance(1, step.after.size);
+        ctx.progress.advance(1, step.after.size.unwrap_or(0));
     }
     ctx.faults.reach("restore.deleted")?;
     for (path, mode) in work.dir_modes(|s| &s.after) {
@@ -62,7 +63,7 @@ pub(super) fn apply_step(
     done: &mut Applied,
 ) -> Result<()> {
     let step = &work.steps[n];
-    let own_move = step.before.kind == SideKind::Dir && step.op != Op::Chmod;
+    let own_move = step.before.kind == StateKind::Dir && step.op != Op::Chmod;
     if own_move {
         work.widen_self(&step.path).map_err(|e| step_failed(step, &e))?;
     }
@@ -115,7 +116,7 @@ fn keep_owner(work: &Work, step: &Step, spot: &Spot<'_>, old: &Stat) -> Result<b
     }
     let kept = spot.new.set_owner(spot.n, old.uid, old.gid).is_ok();
     let group = kept || spot.new.set_group(spot.n, old.gid).is_ok();
-    if group && step.after.kind == SideKind::File {
+    if group && step.after.kind == StateKind::File {
         // A change of owner takes set-id bits away, so the mode is set once more.
         let file = spot.new.open_file(spot.n);
         let again = file.and_then(|f| fsx::set_file_mode(&f, work.mode_after(&step.after)));
@@ -146,16 +147,16 @@ pub(super) fn verify(work: &Work, done: &Applied) -> Result<Vec<Option<Stat>>> {
 }
 
 fn is_as_made(work: &Work, step: &Step, placed: Option<&Stat>, now: Option<&Stat>) -> bool {
-    let Some(now) = now else { return step.after.kind == SideKind::Absent };
+    let Some(now) = now else { return step.after.kind == StateKind::Absent };
     let mode = work.mode_after(&step.after);
     // Some file systems keep no set-id bits, or refuse a group's; the rest must hold.
     let mode_right = now.mode & 0o1777 == mode & 0o1777;
     match step.after.kind {
-        SideKind::Absent | SideKind::Special => false,
-        SideKind::Dir => now.kind == FileKind::Dir && mode_right,
-        SideKind::Symlink => now.kind == FileKind::Symlink && same_as(placed, now),
-        SideKind::File => {
-            let size = now.size == step.after.size;
+        StateKind::Absent | StateKind::Special => false,
+        StateKind::Dir => now.kind == FileKind::Dir && mode_right,
+        StateKind::Symlink => now.kind == FileKind::Symlink && same_as(placed, now),
+        StateKind::File => {
+            let size = Some(now.size) == step.after.size;
             now.kind == FileKind::File && mode_right && size && same_as(placed, now)
         }
     }

@@ -2,7 +2,8 @@
 
 use std::io;
 
-use super::steps::{Side, SideKind};
+use super::steps::SideExt;
+use crate::diff::{State, StateKind};
 use crate::fsx::{self, Dir, FileKind, ReadFailure, Stat};
 use crate::ids::Digest;
 use crate::path::RelPath;
@@ -11,7 +12,7 @@ use crate::path::RelPath;
 #[derive(Clone, Debug)]
 pub(super) struct Look {
     /// Kind, mode and content.
-    pub(super) side: Side,
+    pub(super) side: State,
     /// Its stat, when it is there.
     pub(super) stat: Option<Stat>,
 }
@@ -43,11 +44,11 @@ pub(super) fn look_at(dir: &Dir, name: &[u8]) -> io::Result<Option<Look>> {
     };
     let side = match stat.kind {
         FileKind::Special => return Ok(None),
-        FileKind::Dir => Side::dir(stat.mode),
-        FileKind::Symlink => Side::symlink(&dir.read_link(name)?),
+        FileKind::Dir => State::dir(stat.mode),
+        FileKind::Symlink => State::symlink(&dir.read_link(name)?),
         FileKind::File => match read(dir, name)? {
             Some((digest, read)) if read.inode == stat.inode => {
-                let side = Side::file(read.mode, read.size, digest);
+                let side = State::file(read.size, read.mode, digest);
                 return Ok(Some(Look { side, stat: Some(read) }));
             }
             _ => return Ok(None),
@@ -57,7 +58,7 @@ pub(super) fn look_at(dir: &Dir, name: &[u8]) -> io::Result<Option<Look>> {
 }
 
 fn absent() -> Look {
-    Look { side: Side::absent(), stat: None }
+    Look { side: State::ABSENT, stat: None }
 }
 
 fn read(dir: &Dir, name: &[u8]) -> io::Result<Option<(Digest, Stat)>> {
@@ -80,11 +81,11 @@ pub(super) fn same_inode(a: &Stat, b: &Stat) -> bool {
 }
 
 /// True if a look equals this side in kind and content.
-pub(super) fn is_side(look: Option<&Look>, side: &Side) -> bool {
+pub(super) fn is_side(look: Option<&Look>, side: &State) -> bool {
     look.is_some_and(|l| l.side.same_content(side))
 }
 
 /// True if `side` is a directory.
-pub(super) fn is_dir(side: &Side) -> bool {
-    side.kind == SideKind::Dir
+pub(super) fn is_dir(side: &State) -> bool {
+    side.kind == StateKind::Dir
 }

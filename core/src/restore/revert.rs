@@ -3,10 +3,10 @@
 
 use super::apply::{Applied, apply_step};
 use super::look::{Look, is_side, look_at};
-use super::stage::step_name;
-use super::steps::{Op, Side, SideKind, Step};
+use super::steps::{Op, SideExt, Step};
 use super::swap::{Refusal, Spot};
 use super::work::{Work, step_failed};
+use crate::diff::{State, StateKind};
 use crate::error::{Error, Result};
 use crate::fsx::{Dir, Stat};
 use crate::path::RelPath;
@@ -110,9 +110,9 @@ fn back(work: &Work, n: usize) -> Result<Outcome> {
                 (Some(from), Some(stat)) if was_swapped(step, from, &now) => {
                     exchange(spot, from, stat)
                 }
-                _ => fix_mode(spot, &now, step.before.mode),
+                _ => fix_mode(spot, &now, step.before.bits()),
             },
-            (true, false) => fix_mode(spot, &now, step.before.mode),
+            (true, false) => fix_mode(spot, &now, step.before.bits()),
             (false, true) => put_back(work, step, spot, original.as_ref(), &now),
             // Between two renames, where the file system has no exchange.
             (false, false) if now.stat.is_none() && is_staged(spot, &step.after)? => {
@@ -129,7 +129,7 @@ fn back(work: &Work, n: usize) -> Result<Outcome> {
 fn settle_step(step: &Step, moved: Result<Outcome, Refusal>, now: &Look) -> Result<Outcome> {
     match moved {
         Ok(outcome) => Ok(outcome),
-        Err(Refusal::Changed) if now.stat.is_none() && step.before.kind == SideKind::Absent => {
+        Err(Refusal::Changed) if now.stat.is_none() && step.before.kind == StateKind::Absent => {
             Ok(Outcome::Already)
         }
         Err(Refusal::Changed) => Ok(Outcome::Third),
@@ -145,9 +145,9 @@ enum From {
     New,
 }
 
-fn original(spot: &Spot<'_>, before: &Side) -> Result<Option<From>, Refusal> {
+fn original(spot: &Spot<'_>, before: &State) -> Result<Option<From>, Refusal> {
     let held = |dir: &Dir| Ok::<_, Refusal>(is_side(look_at(dir, spot.n)?.as_ref(), before));
-    if before.kind == SideKind::Absent {
+    if before.kind == StateKind::Absent {
         return Ok(None);
     }
     if held(spot.old)? {
@@ -156,8 +156,8 @@ fn original(spot: &Spot<'_>, before: &Side) -> Result<Option<From>, Refusal> {
     Ok(held(spot.new)?.then_some(From::New))
 }
 
-fn is_staged(spot: &Spot<'_>, after: &Side) -> Result<bool, Refusal> {
-    Ok(after.kind != SideKind::Absent && is_side(look_at(spot.new, spot.n)?.as_ref(), after))
+fn is_staged(spot: &Spot<'_>, after: &State) -> Result<bool, Refusal> {
+    Ok(after.kind != StateKind::Absent && is_side(look_at(spot.new, spot.n)?.as_ref(), after))
 }
 
 /// A spot that takes from where the original lies and puts aside into `new`.
@@ -168,8 +168,8 @@ fn reversed<'a>(spot: &'a Spot<'a>, from: &From) -> Spot<'a> {
 
 /// True if a mode change by a copy was applied: before that, `new` holds the copy.
 fn was_swapped(step: &Step, from: &From, now: &Look) -> bool {
-    let file = step.before.kind == SideKind::File;
-    file && (*from == From::Old || now.side.mode != step.before.mode)
+    let file = step.before.kind == StateKind::File;
+    file && (*from == From::Old || now.side.bits() != step.before.bits())
 }
 
 fn exchange(spot: &Spot<'_>, from: &From, now: &Stat) -> Result<Outcome, Refusal> {
@@ -190,7 +190,7 @@ fn put_back(
             Ok(Outcome::Moved)
         }
         (Some(from), Some(stat)) => exchange(spot, from, stat),
-        (None, Some(stat)) if step.before.kind == SideKind::Absent => {
+        (None, Some(stat)) if step.before.kind == StateKind::Absent => {
             if step.op == Op::Mkdir && !spot.dir.open_dir(spot.name)?.names()?.is_empty() {
                 return Ok(Outcome::Third); // somebody else put something into it
             }
@@ -198,7 +198,7 @@ fn put_back(
             Spot { old: spot.new, ..*spot }.take(stat)?;
             Ok(Outcome::Moved)
         }
-        (None, None) if step.before.kind == SideKind::Dir => {
+        (None, None) if step.before.kind == StateKind::Dir => {
             spot.dir.make_dir(spot.name, 0o700)?; // its mode follows with the others
             Ok(Outcome::Moved)
         }
@@ -209,7 +209,7 @@ fn put_back(
 }
 
 fn fix_mode(spot: &Spot<'_>, now: &Look, mode: u32) -> Result<Outcome, Refusal> {
-    if now.side.kind != SideKind::File || now.side.mode == mode {
+    if now.side.kind != StateKind::File || now.side.bits() == mode {
         return Ok(Outcome::Already);
     }
     spot.dir.set_mode_of(spot.name, now.inode(), mode)?;
@@ -223,7 +223,7 @@ fn forward(work: &Work, n: usize, done: &mut Applied) -> Result<Outcome> {
     let after = now.side.same_content(&step.after);
     let mode = work.mode_after(&step.after);
     let copied = before
-        && now.side.mode != mode
+        && now.side.bits() != mode
         && work.at(n, |s| is_staged(s, &step.after)).unwrap_or(false);
     if after && !copied {
         let fixed = work.at(n, |spot| fix_mode(spot, &now, mode));

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use super::blocking;
 use super::fill::{self, NewFile, Place};
 use super::owner::{OWNER, Owner};
-use super::steps::{Op, SideKind, Step};
+use super::steps::{Op, Step};
 use super::work::Work;
 use crate::clock::Context;
+use crate::diff::StateKind;
 use crate::error::{Error, Result};
 use crate::fsx::{self, Dir, FileKind};
 use crate::path::{self, RelPath};
@@ -300,7 +301,7 @@ pub(super) async fn fill(
                 content: content.clone(),
             }),
             Some(other) => local.push((n, Some(other.clone()))),
-            None if step.op == Op::ReplaceKind && step.after.kind == SideKind::Dir => {
+            None if step.op == Op::ReplaceKind && step.after.kind == StateKind::Dir => {
                 local.push((n, None));
             }
             None => {}

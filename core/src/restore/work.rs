@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::effective_mode;
 use super::look::{Look, is_side, look};
 use super::stage::{Stage, step_name};
-use super::steps::{Op, Side, SideKind, Step, order};
+use super::steps::{Op, SideExt, Step, order};
 use super::swap::Spot;
 use crate::clock::Cancel;
+use crate::diff::{State, StateKind};
 use crate::error::{Error, Kind, Result};
 use crate::fsx::{self, Dir, Stat};
 use crate::path::RelPath;
@@ -82,10 +83,10 @@ impl Work {
     }
 
     /// The mode a step's path gets.
-    pub(super) fn mode_after(&self, side: &Side) -> u32 {
+    pub(super) fn mode_after(&self, side: &State) -> u32 {
         match side.kind {
-            SideKind::File => effective_mode(side.mode, self.special),
-            _ => side.mode,
+            StateKind::File => effective_mode(side.bits(), self.special),
+            _ => side.bits(),
         }
     }
 
@@ -131,7 +132,7 @@ impl Work {
                 let now = self.look(step)?;
                 let same = is_side(now.as_ref(), &step.before);
                 match now {
-                    Some(now) if same && now.side.mode == step.before.mode => Ok(now.stat),
+                    Some(now) if same && now.side.bits() == step.before.bits() => Ok(now.stat),
                     _ => Err(changed(&step.path)),
                 }
             })
@@ -146,15 +147,15 @@ impl Work {
         })
     }
 
-    /// The modes that directories get when the steps `made` as [`Side`] says: recorded
+    /// The modes that directories get when the steps `made` as [`State`] says: recorded
     /// ones for those the plan makes or re-modes, present ones for those that were
     /// widened. Deepest first.
-    pub(super) fn dir_modes(&self, side: impl Fn(&Step) -> &Side) -> Vec<(RelPath, u32)> {
+    pub(super) fn dir_modes(&self, side: impl Fn(&Step) -> &State) -> Vec<(RelPath, u32)> {
         let mut modes = self.narrow.clone();
         for step in &self.steps {
             let side = side(step);
-            if side.kind == SideKind::Dir {
-                modes.insert(step.path.clone(), side.mode);
+            if side.kind == StateKind::Dir {
+                modes.insert(step.path.clone(), side.bits());
             }
         }
         let mut modes: Vec<_> = modes.into_iter().collect();
@@ -182,7 +183,7 @@ fn narrow(root: &Dir, steps: &[Step]) -> Result<BTreeMap<RelPath, u32>> {
     let mut seen = std::collections::BTreeSet::new();
     for step in steps {
         let own_move =
-            matches!(step.op, Op::Rmdir | Op::ReplaceKind) && step.before.kind == SideKind::Dir;
+            matches!(step.op, Op::Rmdir | Op::ReplaceKind) && step.before.kind == StateKind::Dir;
         let mode_only = step.op == Op::Chmod;
         let parent = step.path.parent().filter(|_| !mode_only);
         for path in parent.into_iter().chain(own_move.then(|| step.path.clone())) {
