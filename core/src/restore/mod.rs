@@ -9,7 +9,9 @@ mod apply;
 mod fill;
 mod into;
 mod listing;
+mod journal;
 mod look;
+mod operations;
 mod owner;
 mod revert;
 mod stage;
@@ -18,6 +20,11 @@ mod swap;
 mod work;
 
 pub use into::{IntoDone, IntoRequest, restore_into};
+pub use journal::{
+    BankRef, JOURNAL_VERSION, Journal, JournalRun, JournalState, JournalWorkspace, StagingDir,
+    Third,
+};
+pub use operations::{Change, Entry, EntryState, MAX_ENTRIES, Operations};
 pub use owner::Owner;
 
 use crate::error::{Error, Result};

@@ -141,8 +141,14 @@ impl Stage {
     /// are not needed any more.
     pub(super) fn remove(&self) {
         for place in self.places.iter().rev() {
-            // What stays carries our name and owner, and is swept by a later command.
-            let _ = place.home.remove_tree(&place.name);
+            // The journal goes after what it describes: a kill in between must never
+            // leave originals that nothing explains. What stays carries our name and
+            // owner, and is swept by a later command.
+            let removed =
+                [b"new".as_slice(), b"old"].iter().try_for_each(|n| place.dir.remove_tree(n));
+            if removed.is_ok() {
+                let _ = place.home.remove_tree(&place.name);
+            }
             if let Some(mode) = place.home_mode {
                 let _ = place.home.set_mode(mode);
             }

@@ -1,0 +1,296 @@
+//! The journal of a restore: written at each change of state, first to the staging at
+//! the workspace root (synced), then to the store. Where they differ the staging copy
+//! wins, so that rolling back needs no store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::blocking;
+use super::owner::Owner;
+use super::stage::Stage;
+use super::work::Work;
+use crate::clock::Context;
+use crate::error::{Error, Kind, Result};
+use crate::fsx::{self, Dir};
+use crate::ids::{Digest, SnapshotId, TransactionId, WorkspaceKey};
+use crate::path::RelPath;
+use crate::snapshot::label::Label;
+use crate::snapshot::tree::Ref;
+use crate::store::{DocKey, Expect, Store, Version, docs};
+
+/// The format version this build writes.
+pub const JOURNAL_VERSION: u64 = 1;
+/// The copy of the journal in staging.
+pub(super) const JOURNAL: &[u8] = b"journal.json";
+/// The copy of the plan in staging.
+pub(super) const PLAN: &[u8] = b"plan.json";
+/// The longest copy that is read back.
+const MAX_COPY: u64 = 1 << 30;
+
+/// How far a restore is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JournalState {
+    /// Staged; nothing in the workspace has changed.
+    Prepared,
+    /// Any mixture of before and after.
+    Applying,
+    /// All after, verified, originals still aside.
+    Applied,
+    /// All after, for good.
+    Committed,
+    /// Any mixture, on its way back.
+    RollingBack,
+    /// Done.
+    Closed,
+    /// Undone: all before.
+    RolledBack,
+}
+
+impl JournalState {
+    /// True if nothing is left to do.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Closed | Self::RolledBack)
+    }
+    /// True if only a person (or a policy) can say whether it goes on or back.
+    pub fn needs_recovery(self) -> bool {
+        matches!(self, Self::Applying | Self::Applied | Self::RollingBack)
+    }
+}
+
+/// The workspace a journal belongs to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalWorkspace {
+    /// Its key.
+    pub key: String,
+    /// Canonical path, in path text.
+    pub root: String,
+    /// Device of the root.
+    pub device: u64,
+    /// Inode of the root.
+    pub inode: u64,
+}
+
+/// The safety snapshot of a restore.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BankRef {
+    /// The snapshot that holds every touched path as it was.
+    pub snapshot: SnapshotId,
+    /// Its own label, or the one that was pointed at it.
+    pub label: Option<Label>,
+    /// False when the head held everything already.
+    pub new: bool,
+}
+
+/// One staging directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StagingDir {
+    /// Device number.
+    pub device: u64,
+    /// The directory that holds it, relative to the root.
+    pub dir: RelPath,
+}
+
+/// The run whose record a rewind changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalRun {
+    /// The run.
+    pub id: String,
+    /// Its status when it was parked.
+    pub status_before: String,
+    /// The version of its record then.
+    pub version_before: String,
+}
+
+/// A path that recovery found in a third state and left alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Third {
+    /// The path.
+    pub path: RelPath,
+    /// The snapshot that holds it as it was before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<SnapshotId>,
+    /// The snapshot that holds what was to be put back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<SnapshotId>,
+}
+
+/// A restore as recorded.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Journal {
+    /// 1.
+    pub format_version: u64,
+    /// Writes so far.
+    #[serde(default)]
+    pub cas_version: u64,
+    /// `tx-` and 16 hex.
+    pub transaction: TransactionId,
+    /// `restore`, `undo`, `redo`, `rewind` or `into`.
+    pub kind: String,
+    /// How far it is.
+    pub state: JournalState,
+    /// Where.
+    pub workspace: JournalWorkspace,
+    /// What is put back, as the plan says.
+    pub target: Value,
+    /// The snapshot that is put back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_snapshot: Option<SnapshotId>,
+    /// The safety snapshot.
+    pub bank: Option<BankRef>,
+    /// The plan, as an object.
+    pub plan: Ref,
+    /// Its digest.
+    pub plan_digest: Digest,
+    /// Digest of the request, times left out.
+    pub request_digest: Digest,
+    /// Digest of the operation id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation_digest: Option<Digest>,
+    /// Where it is staged.
+    pub staging: Vec<StagingDir>,
+    /// Directories that are widened meanwhile, with their modes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub narrow: BTreeMap<RelPath, u32>,
+    /// Set-id bits are put back as the superuser.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub special_modes: bool,
+    /// The run of a rewind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<JournalRun>,
+    /// Who does it.
+    pub owner: Owner,
+    /// The command, for the list of operations.
+    #[serde(default)]
+    pub command: String,
+    /// RFC 3339.
+    pub started_at: String,
+    /// RFC 3339.
+    pub updated_at: String,
+    /// Paths left in a third state, at most 100.
+    #[serde(default)]
+    pub third: Vec<Third>,
+    /// How many there are.
+    #[serde(default)]
+    pub third_count: u64,
+    /// The result, once terminal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Value>,
+    /// Fields of a later version, kept.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+impl Journal {
+    /// Reads a journal. `Newer` for a later format, `Corrupt` naming `what` otherwise.
+    pub fn read(what: &str, body: &[u8]) -> Result<Self> {
+        let journal: Self = serde_json::from_slice(body).map_err(|e| {
+            Error::corrupt(format!("journal {what} is not readable")).with_source(e)
+        })?;
+        if journal.format_version > JOURNAL_VERSION {
+            let version = journal.format_version;
+            let message =
+                format!("journal {what} has format version {version}, newer than this build");
+            return Err(Error::new(Kind::Newer, "newer", message).with_hint("upgrade backtrail"));
+        }
+        Ok(journal)
+    }
+
+    /// The copy in a staging directory; `None` when it is absent or unreadable.
+    pub(super) fn in_staging(dir: &Dir) -> Option<Self> {
+        let body = fsx::read_small(dir, JOURNAL, MAX_COPY).ok()??;
+        Self::read("in staging", &body).ok()
+    }
+
+    /// Its document.
+    pub fn key(&self) -> Result<DocKey> {
+        let key: WorkspaceKey = self.workspace.key.parse()?;
+        Ok(DocKey::Journal(key, self.transaction.clone()))
+    }
+
+    /// Notes paths in a third state with the ids that hold both versions.
+    pub(super) fn note_third(&mut self, paths: &[RelPath]) {
+        self.third_count = paths.len() as u64;
+        let before = self.bank.as_ref().map(|b| b.snapshot.clone());
+        let after = self.target_snapshot.clone();
+        let row =
+            |p: &RelPath| Third { path: p.clone(), before: before.clone(), after: after.clone() };
+        self.third = paths.iter().take(100).map(row).collect();
+    }
+}
+
+/// What to do when the store cannot take a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Remote {
+    /// Fail.
+    Must,
+    /// Go on: the staging copy is enough, and whoever comes next writes the store's.
+    May,
+}
+
+/// A journal being written.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    /// The journal.
+    pub(super) journal: Journal,
+    version: Option<Version>,
+}
+
+impl Keeper {
+    /// A journal that is not in the store yet.
+    pub(super) fn new(journal: Journal) -> Self {
+        Self { journal, version: None }
+    }
+
+    /// An existing journal, whatever the store holds of it.
+    pub(super) async fn adopt(journal: Journal, store: &dyn Store) -> Self {
+        let version = match journal.key() {
+            Ok(key) => store.get(&key).await.ok().map(|d| d.version),
+            Err(_) => None,
+        };
+        Self { journal, version }
+    }
+
+    /// Moves to `state`: staging copy, then store.
+    pub(super) async fn enter(
+        &mut self,
+        state: JournalState,
+        work: &Arc<Work>,
+        ctx: &Context,
+        store: &dyn Store,
+        remote: Remote,
+    ) -> Result<()> {
+        self.journal.state = state;
+        self.journal.updated_at = ctx.clock.now().rfc3339();
+        let body = serde_json::to_vec_pretty(&self.journal).map_err(|e| {
+            Error::failed("journal", "the journal cannot be written").with_source(e)
+        })?;
+        let copy = Arc::clone(work);
+        blocking(move || write_copy(&copy.stage, JOURNAL, &body)).await?;
+        match self.save(ctx, store).await {
+            Err(_) if remote == Remote::May => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Writes the store's document only.
+    pub(super) async fn save(&mut self, ctx: &Context, store: &dyn Store) -> Result<()> {
+        let key = self.journal.key()?;
+        let expect = self.version.clone().map_or(Expect::Absent, Expect::Version);
+        let version = docs::save(store, &*ctx.ids, &key, &self.journal, expect, None).await?;
+        self.journal.cas_version += 1;
+        self.version = Some(version);
+        Ok(())
+    }
+}
+
+/// Writes a copy into the staging at the root, durably.
+pub(super) fn write_copy(stage: &Stage, name: &[u8], body: &[u8]) -> Result<()> {
+    stage.publish(name, body).map_err(|e| {
+        let what = String::from_utf8_lossy(name);
+        Error::failed("journal", format!("failed to write {what} into staging: {e}"))
+    })
+}
