@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::look::same_inode;
 use super::stage::step_name;
-use super::steps::{Op, Step};
 use super::swap::{Refusal, Spot};
 use super::work::{Work, changed, step_failed};
 use crate::clock::Context;
@@ -12,6 +11,7 @@ use crate::diff::StateKind;
 use crate::error::{Error, Result};
 use crate::fsx::{self, FileKind, Stat};
 use crate::path::RelPath;
+use crate::plan::{Op, Step};
 
 /// What applying did, for the report and for what follows.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ pub(super) fn apply(work: &Work, ctx: &Context, checked: &[Option<Stat>]) -> Res
         work.begin(at);
         ctx.faults.reach("restore.step")?;
         apply_step(work, n, checked[n].as_ref(), &mut done)?;
-        ctx.progress.advance(1, step.after.size.unwrap_or(0));
+        ctx.progress.advance(1, step.after.size);
     }
     ctx.faults.reach("restore.deleted")?;
     for (path, mode) in work.dir_modes(|s| &s.after) {
@@ -156,7 +156,7 @@ fn is_as_made(work: &Work, step: &Step, placed: Option<&Stat>, now: Option<&Stat
         StateKind::Dir => now.kind == FileKind::Dir && mode_right,
         StateKind::Symlink => now.kind == FileKind::Symlink && same_as(placed, now),
         StateKind::File => {
-            let size = Some(now.size) == step.after.size;
+            let size = now.size == step.after.size;
             now.kind == FileKind::File && mode_right && size && same_as(placed, now)
         }
     }

@@ -2,7 +2,6 @@
 
 use std::io;
 
-use super::steps::SideExt;
 use crate::diff::{State, StateKind};
 use crate::fsx::{self, Dir, FileKind, ReadFailure, Stat};
 use crate::ids::Digest;
@@ -48,7 +47,7 @@ pub(super) fn look_at(dir: &Dir, name: &[u8]) -> io::Result<Option<Look>> {
         FileKind::Symlink => State::symlink(&dir.read_link(name)?),
         FileKind::File => match read(dir, name)? {
             Some((digest, read)) if read.inode == stat.inode => {
-                let side = State::file(read.size, read.mode, digest);
+                let side = State::file(read.mode, read.size, digest);
                 return Ok(Some(Look { side, stat: Some(read) }));
             }
             _ => return Ok(None),
@@ -58,7 +57,7 @@ pub(super) fn look_at(dir: &Dir, name: &[u8]) -> io::Result<Option<Look>> {
 }
 
 fn absent() -> Look {
-    Look { side: State::ABSENT, stat: None }
+    Look { side: State::absent(), stat: None }
 }
 
 fn read(dir: &Dir, name: &[u8]) -> io::Result<Option<(Digest, Stat)>> {

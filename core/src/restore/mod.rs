@@ -15,7 +15,6 @@ mod operations;
 mod owner;
 mod revert;
 mod stage;
-mod steps;
 mod swap;
 mod work;
 

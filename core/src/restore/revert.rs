@@ -3,13 +3,13 @@
 
 use super::apply::{Applied, apply_step};
 use super::look::{Look, is_side, look_at};
-use super::steps::{Op, SideExt, Step};
 use super::swap::{Refusal, Spot};
 use super::work::{Work, step_failed};
 use crate::diff::{State, StateKind};
 use crate::error::{Error, Result};
 use crate::fsx::{Dir, Stat};
 use crate::path::RelPath;
+use crate::plan::{Op, Step};
 
 /// What became of the paths.
 #[derive(Debug, Default)]
@@ -110,9 +110,9 @@ fn back(work: &Work, n: usize) -> Result<Outcome> {
                 (Some(from), Some(stat)) if was_swapped(step, from, &now) => {
                     exchange(spot, from, stat)
                 }
-                _ => fix_mode(spot, &now, step.before.bits()),
+                _ => fix_mode(spot, &now, step.before.mode),
             },
-            (true, false) => fix_mode(spot, &now, step.before.bits()),
+            (true, false) => fix_mode(spot, &now, step.before.mode),
             (false, true) => put_back(work, step, spot, original.as_ref(), &now),
             // Between two renames, where the file system has no exchange.
             (false, false) if now.stat.is_none() && is_staged(spot, &step.after)? => {
@@ -169,7 +169,7 @@ fn reversed<'a>(spot: &'a Spot<'a>, from: &From) -> Spot<'a> {
 /// True if a mode change by a copy was applied: before that, `new` holds the copy.
 fn was_swapped(step: &Step, from: &From, now: &Look) -> bool {
     let file = step.before.kind == StateKind::File;
-    file && (*from == From::Old || now.side.bits() != step.before.bits())
+    file && (*from == From::Old || now.side.mode != step.before.mode)
 }
 
 fn exchange(spot: &Spot<'_>, from: &From, now: &Stat) -> Result<Outcome, Refusal> {
@@ -209,7 +209,7 @@ fn put_back(
 }
 
 fn fix_mode(spot: &Spot<'_>, now: &Look, mode: u32) -> Result<Outcome, Refusal> {
-    if now.side.kind != StateKind::File || now.side.bits() == mode {
+    if now.side.kind != StateKind::File || now.side.mode == mode {
         return Ok(Outcome::Already);
     }
     spot.dir.set_mode_of(spot.name, now.inode(), mode)?;
@@ -223,7 +223,7 @@ fn forward(work: &Work, n: usize, done: &mut Applied) -> Result<Outcome> {
     let after = now.side.same_content(&step.after);
     let mode = work.mode_after(&step.after);
     let copied = before
-        && now.side.bits() != mode
+        && now.side.mode != mode
         && work.at(n, |s| is_staged(s, &step.after)).unwrap_or(false);
     if after && !copied {
         let fixed = work.at(n, |spot| fix_mode(spot, &now, mode));

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use super::blocking;
 use super::fill::{self, NewFile, Place};
 use super::owner::{OWNER, Owner};
-use super::steps::{Op, Step};
 use super::work::Work;
 use crate::clock::Context;
 use crate::diff::StateKind;
 use crate::error::{Error, Result};
 use crate::fsx::{self, Dir, FileKind};
 use crate::path::{self, RelPath};
+use crate::plan::{Op, Step};
 use crate::snapshot::tree::Ref;
 use crate::store::Store;
 

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::effective_mode;
 use super::look::{Look, is_side, look};
 use super::stage::{Stage, step_name};
-use super::steps::{Op, SideExt, Step, order};
 use super::swap::Spot;
 use crate::clock::Cancel;
 use crate::diff::{State, StateKind};
 use crate::error::{Error, Kind, Result};
 use crate::fsx::{self, Dir, Stat};
 use crate::path::RelPath;
+use crate::plan::{Op, Step, order};
 
 /// A transaction under way.
 #[derive(Debug)]
@@ -85,8 +85,8 @@ impl Work {
     /// The mode a step's path gets.
     pub(super) fn mode_after(&self, side: &State) -> u32 {
         match side.kind {
-            StateKind::File => effective_mode(side.bits(), self.special),
-            _ => side.bits(),
+            StateKind::File => effective_mode(side.mode, self.special),
+            _ => side.mode,
         }
     }
 
@@ -132,7 +132,7 @@ impl Work {
                 let now = self.look(step)?;
                 let same = is_side(now.as_ref(), &step.before);
                 match now {
-                    Some(now) if same && now.side.bits() == step.before.bits() => Ok(now.stat),
+                    Some(now) if same && now.side.mode == step.before.mode => Ok(now.stat),
                     _ => Err(changed(&step.path)),
                 }
             })
@@ -155,7 +155,7 @@ impl Work {
         for step in &self.steps {
             let side = side(step);
             if side.kind == StateKind::Dir {
-                modes.insert(step.path.clone(), side.bits());
+                modes.insert(step.path.clone(), side.mode);
             }
         }
         let mut modes: Vec<_> = modes.into_iter().collect();
