@@ -6,6 +6,7 @@
 //! until commit.
 
 mod apply;
+mod bank;
 mod fill;
 mod into;
 mod listing;
