@@ -237,6 +237,9 @@ impl Dir {
             Err(e) => return Err(e),
         }
         let dir = self.open_dir(name)?;
+        if !dir.may_change() {
+            dir.set_mode(0o700)?;
+        }
         for child in dir.names()? {
             dir.remove_tree(&child)?;
         }

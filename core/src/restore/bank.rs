@@ -94,8 +94,9 @@ fn held(captured: &Captured, steps: &[Step]) -> Result<Vec<Ref>> {
         let entry = captured.observed.entry(&step.path).ok_or_else(|| changed(&step.path))?;
         let state = state(entry).ok_or_else(|| {
             let message = format!("{} could not be stored", step.path);
-            failed(Error::failed("bank-failed", message)
-                .with_paths([step.path.text().into_owned()]))
+            failed(
+                Error::failed("bank-failed", message).with_paths([step.path.text().into_owned()]),
+            )
         })?;
         if state != step.before {
             return Err(changed(&step.path));

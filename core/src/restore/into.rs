@@ -79,7 +79,8 @@ pub async fn restore_into(
     done.written.extend(files.iter().map(|f| listing.path(f.dir, &f.name)));
     done.written.extend(listing.links.iter().map(|l| listing.path(l.dir, &l.name)));
     let id = ctx.ids.hex(8)?;
-    let owner = Owner::new(ctx, &format!("tx-{id}"), &store.info().url);
+    let mut owner = Owner::new(ctx, &format!("tx-{id}"), &store.info().url);
+    owner.kind = String::from("into");
     let r = Arc::clone(&request);
     let space = listing.space().saturating_add(done.bytes + 4096 * files.len() as u64);
     let build = blocking(move || {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::blocking;
+use super::operations::Change;
 use super::owner::Owner;
 use super::stage::Stage;
 use super::work::Work;
@@ -166,6 +167,14 @@ pub struct Journal {
     /// The command, for the list of operations.
     #[serde(default)]
     pub command: String,
+    /// What it does to the list of operations.
+    pub change: Change,
+    /// The plan's scope, for that list.
+    #[serde(default)]
+    pub scope: Value,
+    /// The plan's counts, for that list.
+    #[serde(default)]
+    pub counts: Value,
     /// RFC 3339.
     pub started_at: String,
     /// RFC 3339.
@@ -222,15 +231,6 @@ impl Journal {
     }
 }
 
-/// What to do when the store cannot take a state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Remote {
-    /// Fail.
-    Must,
-    /// Go on: the staging copy is enough, and whoever comes next writes the store's.
-    May,
-}
-
 /// A journal being written.
 #[derive(Debug)]
 pub(super) struct Keeper {
@@ -254,15 +254,16 @@ impl Keeper {
         Self { journal, version }
     }
 
-    /// Moves to `state`: staging copy, then store.
+    /// Moves to `state`: staging copy, then store. The outer error is one of staging:
+    /// the state was not entered. The inner one is of the store: it was entered, and
+    /// whoever comes next writes the store's copy.
     pub(super) async fn enter(
         &mut self,
         state: JournalState,
         work: &Arc<Work>,
         ctx: &Context,
         store: &dyn Store,
-        remote: Remote,
-    ) -> Result<()> {
+    ) -> Result<Result<()>> {
         self.journal.state = state;
         self.journal.updated_at = ctx.clock.now().rfc3339();
         let body = serde_json::to_vec_pretty(&self.journal).map_err(|e| {
@@ -270,10 +271,7 @@ impl Keeper {
         })?;
         let copy = Arc::clone(work);
         blocking(move || write_copy(&copy.stage, JOURNAL, &body)).await?;
-        match self.save(ctx, store).await {
-            Err(_) if remote == Remote::May => Ok(()),
-            done => done,
-        }
+        Ok(self.save(ctx, store).await)
     }
 
     /// Writes the store's document only.

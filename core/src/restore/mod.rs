@@ -7,6 +7,8 @@
 
 mod apply;
 mod bank;
+mod close;
+mod detect;
 mod fill;
 mod into;
 mod listing;
@@ -14,11 +16,15 @@ mod journal;
 mod look;
 mod operations;
 mod owner;
+mod recover;
 mod revert;
 mod stage;
 mod swap;
 mod work;
+#[cfg(test)]
+mod tests;
 
+pub use detect::{Need, Unfinished, detect};
 pub use into::{IntoDone, IntoRequest, restore_into};
 pub use journal::{
     BankRef, JOURNAL_VERSION, Journal, JournalRun, JournalState, JournalWorkspace, StagingDir,
@@ -26,6 +32,7 @@ pub use journal::{
 };
 pub use operations::{Change, Entry, EntryState, MAX_ENTRIES, Operations};
 pub use owner::Owner;
+pub use recover::{Direction, Place, Recovered, check, recover, recover_one, settle};
 
 use crate::error::{Error, Result};
 use crate::fsx;

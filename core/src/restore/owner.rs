@@ -19,6 +19,9 @@ pub struct Owner {
     pub format_version: u64,
     /// The transaction.
     pub transaction: String,
+    /// `into` for a restore into an empty directory; empty otherwise.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kind: String,
     /// The store's URL without credentials.
     pub store: String,
     /// Host name.
@@ -44,6 +47,7 @@ impl Owner {
         Self {
             format_version: 1,
             transaction: transaction.to_owned(),
+            kind: String::new(),
             store: store.to_owned(),
             host: ctx.host.name.clone(),
             machine: ctx.host.machine.clone(),

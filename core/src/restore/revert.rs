@@ -101,6 +101,9 @@ fn back(work: &Work, n: usize) -> Result<Outcome> {
     let Some(now) = work.look(step)? else { return Ok(Outcome::Third) };
     let before = now.side.same_content(&step.before);
     let after = now.side.same_content(&step.after);
+    if before && now.stat.is_none() {
+        return Ok(Outcome::Already); // its parent may be gone, or a file
+    }
     let moved = work.at(n, |spot| {
         let original = original(spot, &step.before)?;
         match (before, after) {
@@ -121,17 +124,13 @@ fn back(work: &Work, n: usize) -> Result<Outcome> {
             (false, false) => Ok(Outcome::Third),
         }
     });
-    settle_step(step, moved, &now)
+    settle_step(step, moved)
 }
 
-/// A name that is taken or gone meanwhile is a third state; a path whose parent is
-/// gone and that shall not be there anyway needs nothing.
-fn settle_step(step: &Step, moved: Result<Outcome, Refusal>, now: &Look) -> Result<Outcome> {
+/// A name that is taken or gone meanwhile is a third state.
+fn settle_step(step: &Step, moved: Result<Outcome, Refusal>) -> Result<Outcome> {
     match moved {
         Ok(outcome) => Ok(outcome),
-        Err(Refusal::Changed) if now.stat.is_none() && step.before.kind == StateKind::Absent => {
-            Ok(Outcome::Already)
-        }
         Err(Refusal::Changed) => Ok(Outcome::Third),
         Err(Refusal::Io(e)) => Err(step_failed(step, &e)),
     }
@@ -225,9 +224,12 @@ fn forward(work: &Work, n: usize, done: &mut Applied) -> Result<Outcome> {
     let copied = before
         && now.side.mode != mode
         && work.at(n, |s| is_staged(s, &step.after)).unwrap_or(false);
+    if after && now.stat.is_none() {
+        return Ok(Outcome::Already); // its parent may be gone, or a file
+    }
     if after && !copied {
         let fixed = work.at(n, |spot| fix_mode(spot, &now, mode));
-        return settle_step(step, fixed, &now);
+        return settle_step(step, fixed);
     }
     let between = now.stat.is_none() && work.at(n, |s| is_staged(s, &step.after)).unwrap_or(false);
     if !before && !between {
@@ -235,7 +237,7 @@ fn forward(work: &Work, n: usize, done: &mut Applied) -> Result<Outcome> {
     }
     if between && !before {
         let put = work.at(n, |spot| spot.put().map(|()| Outcome::Moved));
-        return settle_step(step, put, &now);
+        return settle_step(step, put);
     }
     match apply_step(work, n, now.stat.as_ref(), done) {
         Ok(()) => Ok(Outcome::Moved),

@@ -1,0 +1,358 @@
+//! Ending what was interrupted: sweeping what changed nothing, closing what changed
+//! everything, and finishing or rolling back the rest as somebody says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::close::close;
+use super::detect::{Need, Unfinished, detect};
+use super::journal::{Journal, JournalState, Keeper, PLAN, Third};
+use super::look::look;
+use super::revert::{self, Reverted};
+use super::stage::Stage;
+use super::work::Work;
+use super::{apply, blocking};
+use crate::capture::Check;
+use crate::clock::Context;
+use crate::diff::State;
+use crate::error::{Error, IoContext, Kind, Result};
+use crate::fsx;
+use crate::object::content;
+use crate::path::RelPath;
+use crate::plan::Step;
+use crate::store::{LockMode, LockName, LockRequest, Store};
+use crate::workspace::Root;
+
+/// Which way to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// To the target.
+    Finish,
+    /// To what was there.
+    RollBack,
+}
+
+/// What a recovery did to one transaction.
+#[derive(Clone, Debug, Serialize)]
+pub struct Recovered {
+    /// Which.
+    pub transaction: String,
+    /// Its last state: `closed` or `rolled-back`.
+    pub state: JournalState,
+    /// Which way it went.
+    pub direction: Direction,
+    /// Paths that were moved.
+    pub moved: u64,
+    /// Paths in a third state, untouched: at most 100.
+    pub third: Vec<Third>,
+    /// How many there are.
+    pub third_count: u64,
+}
+
+impl Recovered {
+    /// 3 when a path was left in a third state, else 0.
+    pub fn exit_code(&self) -> u8 {
+        if self.third_count > 0 { 3 } else { 0 }
+    }
+}
+
+/// What every step of a recovery works with.
+#[derive(Clone)]
+pub struct Place {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// The operation's context.
+    pub ctx: Context,
+    /// The workspace.
+    pub root: Root,
+}
+
+/// Called by a command that may write, once it holds the workspace lock: sweeps and
+/// closes what needs no decision, and refuses (`recovery-needed`, or `busy`) the rest.
+pub async fn settle(place: &Place) -> Result<()> {
+    for found in detect(&*place.store, &place.root, &place.ctx.host).await? {
+        match found.need() {
+            Need::Wait | Need::Recover | Need::Unexplained => {
+                return Err(found.refusal(&place.root));
+            }
+            Need::Sweep => sweep(place, &found).await?,
+            Need::Close => {
+                let opened = Opened::new(place, &found).await?;
+                if let Some(work) = &opened.work {
+                    close(&place.store, &place.ctx, work, opened.keeper).await?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// [`settle`] as a capture asks for it.
+pub fn check(store: Arc<dyn Store>, ctx: Context) -> Check {
+    Arc::new(move |root: &Root| {
+        let place = Place { store: Arc::clone(&store), ctx: ctx.clone(), root: root.clone() };
+        Box::pin(async move { settle(&place).await })
+    })
+}
+
+/// Ends every half-done restore of the workspace in one direction. `not-found` (exit 6)
+/// when there is none. Takes the workspace lock; may be killed and run again.
+pub async fn recover(
+    place: &Place,
+    direction: Direction,
+    wait: Duration,
+    command: &str,
+) -> Result<Vec<Recovered>> {
+    let name = LockName::Workspace(place.root.key.clone());
+    let request = LockRequest::new(name, LockMode::Exclusive, wait, command);
+    // A store that is gone must not keep anybody from rolling back out of staging.
+    let _guard = match place.store.lock(request).await {
+        Ok(guard) => Some(guard),
+        Err(e) if direction == Direction::RollBack && is_gone(&e) => None,
+        Err(e) => return Err(e),
+    };
+    let found = match detect(&*place.store, &place.root, &place.ctx.host).await {
+        Err(e) if direction == Direction::RollBack && is_gone(&e) => {
+            super::detect::detect_staged(&place.root, &place.ctx.host).await?
+        }
+        found => found?,
+    };
+    let mut out = Vec::new();
+    for one in found {
+        match one.need() {
+            Need::Wait | Need::Unexplained => return Err(one.refusal(&place.root)),
+            Need::Sweep => sweep(place, &one).await?,
+            Need::Close | Need::Recover => out.push(recover_one(place, &one, direction).await?),
+        }
+    }
+    if out.is_empty() {
+        return Err(Error::not_found(format!(
+            "no restore of {} was interrupted",
+            place.root.text()
+        )));
+    }
+    Ok(out)
+}
+
+fn is_gone(e: &Error) -> bool {
+    matches!(e.kind(), Kind::Unavailable { .. } | Kind::Denied | Kind::NotFound)
+}
+
+/// Ends one half-done restore. The caller holds the workspace lock.
+pub async fn recover_one(
+    place: &Place,
+    found: &Unfinished,
+    direction: Direction,
+) -> Result<Recovered> {
+    let mut opened = Opened::new(place, found).await?;
+    let committed = opened.keeper.journal.state == JournalState::Committed;
+    let direction = if committed { Direction::Finish } else { direction };
+    let Some(work) = opened.work.take() else {
+        return without_staging(place, opened, direction).await;
+    };
+    let (keeper, store, ctx) = (&mut opened.keeper, &*place.store, &place.ctx);
+    let entering = match direction {
+        Direction::Finish if committed => JournalState::Committed,
+        Direction::Finish => JournalState::Applying,
+        Direction::RollBack => JournalState::RollingBack,
+    };
+    let _ = keeper.enter(entering, &work, ctx, store).await?;
+    let w = Arc::clone(&work);
+    let reverted = blocking(move || {
+        let reverted = match direction {
+            _ if committed => Ok(Reverted::default()),
+            Direction::Finish => revert::finish(&w),
+            Direction::RollBack => revert::roll_back(&w, None),
+        };
+        reverted.and_then(|r| apply::sync(&w).map(|()| r)).map_err(|e| {
+            e.with_hint("mend that and run the same command again: it goes on where it stopped")
+        })
+    })
+    .await?;
+    keeper.journal.note_third(&reverted.third);
+    let report = |journal: &Journal, state| Recovered {
+        transaction: journal.transaction.to_string(),
+        state,
+        direction,
+        moved: reverted.moved,
+        third: journal.third.clone(),
+        third_count: journal.third_count,
+    };
+    match direction {
+        Direction::Finish => {
+            let out = report(&keeper.journal, JournalState::Closed);
+            keeper.journal.result = serde_json::to_value(&out).ok();
+            let _ = keeper.enter(JournalState::Committed, &work, ctx, store).await?;
+            close(&place.store, ctx, &work, opened.keeper).await?;
+            Ok(out)
+        }
+        Direction::RollBack => {
+            let out = report(&keeper.journal, JournalState::RolledBack);
+            keeper.journal.result = serde_json::to_value(&out).ok();
+            end_rolled_back(keeper, &work, ctx, store).await?;
+            Ok(out)
+        }
+    }
+}
+
+/// Enters `rolled-back` and removes the staging. When the store cannot take the state,
+/// the staging stays and says it, until the next command writes it to the store.
+pub(super) async fn end_rolled_back(
+    keeper: &mut Keeper,
+    work: &Arc<Work>,
+    ctx: &Context,
+    store: &dyn Store,
+) -> Result<()> {
+    let saved = keeper.enter(JournalState::RolledBack, work, ctx, store).await?;
+    if saved.is_ok() {
+        let work = Arc::clone(work);
+        blocking(move || {
+            work.stage.remove();
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// A half-done restore whose staging is gone, as when the workspace was replaced:
+/// nothing can be moved, so every path that is not on the side asked for is a third
+/// state, named with the ids that hold both versions.
+async fn without_staging(
+    place: &Place,
+    mut opened: Opened,
+    direction: Direction,
+) -> Result<Recovered> {
+    let (root, steps) = (Arc::clone(&place.root.dir), opened.steps);
+    let third = blocking(move || {
+        let mut third: Vec<RelPath> = Vec::new();
+        for step in &steps {
+            let side = match direction {
+                Direction::Finish => &step.after,
+                Direction::RollBack => &step.before,
+            };
+            let now = look(&root, &step.path)
+                .context(|| format!("failed to read {}", step.path))?
+                .map(|l| l.side);
+            if !now.is_some_and(|now: State| now.same_content(side)) {
+                third.push(step.path.clone());
+            }
+        }
+        Ok(third)
+    })
+    .await?;
+    let journal = &mut opened.keeper.journal;
+    journal.note_third(&third);
+    journal.state = match direction {
+        Direction::Finish => JournalState::Closed,
+        Direction::RollBack => JournalState::RolledBack,
+    };
+    let out = Recovered {
+        transaction: journal.transaction.to_string(),
+        state: journal.state,
+        direction,
+        moved: 0,
+        third: journal.third.clone(),
+        third_count: journal.third_count,
+    };
+    journal.result = serde_json::to_value(&out).ok();
+    opened.keeper.save(&place.ctx, &*place.store).await?;
+    Ok(out)
+}
+
+/// Removes what changed nothing, after the store's journal says so.
+async fn sweep(place: &Place, found: &Unfinished) -> Result<()> {
+    if let Some(journal) = found.journal.clone()
+        && found.open_in_store
+    {
+        let mut keeper = Keeper::adopt(journal, &*place.store).await;
+        if !keeper.journal.state.is_terminal() {
+            keeper.journal.state = JournalState::RolledBack;
+        }
+        keeper.save(&place.ctx, &*place.store).await?;
+    }
+    if !found.staged {
+        return Ok(());
+    }
+    let (root, id) = (Arc::clone(&place.root.dir), found.transaction.clone());
+    let at = homes(found.journal.as_ref());
+    blocking(move || {
+        let stage = Stage::open(&root, &id, &at, &[])
+            .context(|| format!("failed to open the staging of {id}"))?;
+        if let Some(stage) = stage {
+            stage.remove();
+        }
+        Ok(())
+    })
+    .await
+}
+
+fn homes(journal: Option<&Journal>) -> Vec<RelPath> {
+    let listed = journal.map(|j| j.staging.iter().map(|s| s.dir.clone()).collect::<Vec<_>>());
+    listed.filter(|l| l.first().is_some_and(RelPath::is_root)).unwrap_or(vec![RelPath::root()])
+}
+
+/// An interrupted transaction, opened again.
+struct Opened {
+    keeper: Keeper,
+    steps: Vec<Step>,
+    /// `None` when the staging is gone.
+    work: Option<Arc<Work>>,
+}
+
+/// What recovery needs of a plan.
+#[derive(Deserialize)]
+struct Steps {
+    steps: Vec<Step>,
+}
+
+impl Opened {
+    async fn new(place: &Place, found: &Unfinished) -> Result<Self> {
+        let journal = found.journal.clone().ok_or_else(|| found.refusal(&place.root))?;
+        let (root, id, at) =
+            (Arc::clone(&place.root.dir), found.transaction.clone(), homes(Some(&journal)));
+        let copy = blocking(move || {
+            let stage = Stage::open(&root, &id, &at, &[])
+                .context(|| format!("failed to open the staging of {id}"))?;
+            let dir = stage.as_ref().map(|s| &s.places[0].dir);
+            let read = dir.map(|d| fsx::read_small(d, PLAN, 1 << 30));
+            Ok(read.and_then(std::io::Result::ok).flatten())
+        })
+        .await?;
+        let parsed = copy.and_then(|body| serde_json::from_slice::<Steps>(&body).ok());
+        let steps = match parsed {
+            Some(steps) => steps.steps,
+            None => {
+                let body = content::read_all(&*place.store, &journal.plan).await?;
+                let steps: Steps = serde_json::from_slice(&body).map_err(|e| {
+                    Error::corrupt(format!("the plan of {} is not readable", found.transaction))
+                        .with_source(e)
+                })?;
+                steps.steps
+            }
+        };
+        let work = Self::work(place, &journal, steps.clone()).await?;
+        let keeper = Keeper::adopt(journal, &*place.store).await;
+        Ok(Self { keeper, steps, work })
+    }
+
+    async fn work(place: &Place, journal: &Journal, steps: Vec<Step>) -> Result<Option<Arc<Work>>> {
+        let (root, id) = (Arc::clone(&place.root.dir), journal.transaction.to_string());
+        let (at, special) = (homes(Some(journal)), journal.special_modes);
+        let narrow: BTreeMap<RelPath, u32> = journal.narrow.clone();
+        blocking(move || {
+            let stage = Stage::open(&root, &id, &at, &steps)
+                .context(|| format!("failed to open the staging of {id}"))?;
+            let Some(stage) = stage else { return Ok(None) };
+            let mut work = Work::new(root, stage, steps, special)?;
+            // Directories that are still widened look as if they always were.
+            work.narrow.extend(narrow);
+            Ok(Some(Arc::new(work)))
+        })
+        .await
+    }
+}
