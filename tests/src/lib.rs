@@ -1,3 +1,4 @@
 //! Helpers of the tests: a sandbox to run the binary in.
 
 pub mod cli;
+pub mod history;
