@@ -1,11 +1,12 @@
 //! Settings: flag, else environment, else configuration file, else default. Every
 //! value is checked, used or not, and a malformed one names where it came from.
 
+mod file;
 mod value;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use backtrail_core::error::{Error, Result};
@@ -174,11 +175,11 @@ impl Settings {
         workspace: Option<PathBuf>,
     ) -> Result<Self> {
         let path = env.xdg("XDG_CONFIG_HOME", ".config").map(|d| d.join("backtrail/config.toml"));
-        let file = match &path {
-            Some(p) => read_file(p)?.map(|text| parse_file(p, &text)).transpose()?,
+        let values = match &path {
+            Some(p) => file::read(p)?.map(|text| file::parse(p, &text)).transpose()?,
             None => None,
         };
-        let file = file.zip(path);
+        let file = values.zip(path);
         let mut found = BTreeMap::new();
         for row in ROWS.iter().filter(|r| r.key != WORKSPACE) {
             found.insert(row.key, find(row, env, flags, file.as_ref())?);
@@ -297,75 +298,10 @@ fn find(
     Ok((row.default.to_owned(), Source::Default))
 }
 
-/// The text of the configuration file; `None` when there is none.
-fn read_file(path: &Path) -> Result<Option<String>> {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a file of the host, outside every workspace; links to it are followed"
-    )]
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(e)
-            if matches!(
-                e.kind(),
-                std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
-            ) =>
-        {
-            Ok(None)
-        }
-        Err(e) => Err(Error::invalid(format!("{} cannot be read", path.display())).with_source(e)),
-    }
-}
-
-/// Key → text of a configuration file. Unknown keys fail, naming the file.
-fn parse_file(path: &Path, text: &str) -> Result<BTreeMap<String, String>> {
-    let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
-        let line =
-            e.span().map_or(1, |s| 1 + text[..s.start.min(text.len())].matches('\n').count());
-        Error::invalid(format!("{}, line {line}: {}", path.display(), e.message()))
-    })?;
-    let mut out = BTreeMap::new();
-    flatten(path, "", table, &mut out)?;
-    for key in out.keys() {
-        if !ROWS.iter().any(|r| r.in_file && r.key == key) {
-            return Err(Error::invalid(format!("unknown setting {key:?} in {}", path.display()))
-                .with_hint("backtrail config"));
-        }
-    }
-    Ok(out)
-}
-
-fn flatten(
-    path: &Path,
-    prefix: &str,
-    table: toml::Table,
-    out: &mut BTreeMap<String, String>,
-) -> Result<()> {
-    for (name, value) in table {
-        let key = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
-        let text = match value {
-            toml::Value::Table(inner) => {
-                flatten(path, &key, inner, out)?;
-                continue;
-            }
-            toml::Value::String(s) if s.is_empty() => {
-                return Err(bad(&key, &Source::File(path.to_path_buf()), "it is empty"));
-            }
-            toml::Value::String(s) => s,
-            toml::Value::Integer(n) => n.to_string(),
-            toml::Value::Boolean(b) => u8::from(b).to_string(),
-            other => {
-                let why = format!("a {} is no value for a setting", other.type_str());
-                return Err(bad(&key, &Source::File(path.to_path_buf()), &why));
-            }
-        };
-        out.insert(key, text);
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn message(env: &Env, flags: &[Override]) -> String {
@@ -402,7 +338,7 @@ mod tests {
     fn a_file_is_read_by_dotted_keys_and_unknown_ones_are_refused() {
         let path = Path::new("/c/config.toml");
         let good = "store = \"/s\"\n[capture]\nmax_files = 5\n";
-        let values = parse_file(path, good).expect("parses");
+        let values = file::parse(path, good).expect("parses");
         assert_eq!(values["capture.max_files"], "5");
         for (bad, part) in [
             ("strore = \"/s\"", "strore"),
@@ -410,7 +346,7 @@ mod tests {
             ("a = [1]", "no value"),
             ("x = \n", "line 1"),
         ] {
-            let said = parse_file(path, bad).expect_err(bad).message().to_owned();
+            let said = file::parse(path, bad).expect_err(bad).message().to_owned();
             assert!(said.contains(part) && said.contains("/c/config.toml"), "{said}");
         }
     }

@@ -3,6 +3,8 @@
 mod capture;
 mod completions;
 mod config;
+mod diff;
+mod explain;
 mod label;
 mod list;
 mod man;
@@ -28,8 +30,12 @@ pub(crate) enum Verb {
     List(list::Args),
     /// Show one snapshot, its entries, or the bytes of one of its files
     Show(show::Args),
+    /// Show what changed between two states
+    Diff(diff::Args),
     /// Name a snapshot, move a name, or take it away
     Label(label::Args),
+    /// Say what a capture would do with a path, and which rule decided
+    Explain(explain::Args),
     /// Show every setting, its value and where the value comes from
     Config(config::Args),
     /// Print a completion script for a shell
@@ -49,6 +55,8 @@ impl Verb {
             Self::Capture(args) => capture::run(app, &args).await,
             Self::List(args) => list::run(app, &args).await,
             Self::Show(args) => show::run(app, &args).await,
+            Self::Diff(args) => diff::run(app, &args).await,
+            Self::Explain(args) => explain::run(app, &args).await,
             Self::Label(args) => label::run(app, &args).await,
             Self::Config(args) => config::run(app, &args),
             Self::Completions(args) => completions::run(app, &args),
@@ -59,8 +67,10 @@ impl Verb {
 
     /// Adds the flags of a verb that are settings.
     pub(crate) fn overrides(&self, out: &mut Vec<Override>) {
-        if let Self::Capture(args) = self {
-            args.overrides(out);
+        match self {
+            Self::Capture(args) => args.overrides(out),
+            Self::Diff(args) => args.overrides(out),
+            _ => {}
         }
     }
 }

@@ -122,6 +122,7 @@ impl Recorder {
             if job.is_unchanged(&self.root, &self.ctx, &observation.observed) {
                 return self.unchanged(job, observation).await;
             }
+            check_label(request, &job.refs, false)?;
             if request.dry_run {
                 return self.dry_run(job, observation).await;
             }
@@ -158,7 +159,7 @@ impl Recorder {
     /// Reads refs, head and damage list; checks the label before the walk.
     async fn prepare<'a>(&self, request: &'a Request, started: Timestamp) -> Result<Job<'a>> {
         let refs = chain::load_refs(&*self.store, &self.chain).await?;
-        check_label(request, &refs)?;
+        check_label(request, &refs, true)?;
         let mut warnings = Vec::new();
         if let Some(notice) = &refs.rebuilt {
             warnings.push(warn::plain("refs-rebuilt", notice.clone()));
@@ -323,16 +324,20 @@ fn check_request(request: &Request) -> Result<()> {
     Ok(())
 }
 
-fn check_label(request: &Request, refs: &LoadedRefs) -> Result<()> {
+/// Refuses to take a label from another snapshot unasked. Before the walk the head may
+/// have it: an unchanged capture leaves it there.
+fn check_label(request: &Request, refs: &LoadedRefs, head_may: bool) -> Result<()> {
     let NewLabel::Named(label) = &request.label else { return Ok(()) };
     let free = request.move_label || label.is_reserved();
     match refs.refs.labels.get(label) {
-        Some(target) if !free && refs.refs.head.as_ref() != Some(&target.snapshot) => {
+        Some(target)
+            if !free && !(head_may && refs.refs.head.as_ref() == Some(&target.snapshot)) =>
+        {
             Err(Error::refused(
                 "label-exists",
                 format!("label {label} names snapshot {}", target.snapshot),
             )
-            .with_hint("pass --move to point it at this capture"))
+            .with_hint(format!("backtrail capture --label {label} --move")))
         }
         _ => Ok(()),
     }

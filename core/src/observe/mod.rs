@@ -4,6 +4,7 @@
 //! Capture stores an observation, `diff` and the restore plan compare one.
 
 mod build;
+mod explain;
 mod read;
 mod types;
 mod walk;
@@ -11,6 +12,7 @@ mod walk;
 use std::collections::BTreeMap;
 
 pub(crate) use build::reference;
+pub use explain::explain;
 pub use read::Sink;
 pub use types::{Observed, ObservedDir, ObservedEntry, Settings, Warning, What};
 

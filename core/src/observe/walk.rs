@@ -314,10 +314,12 @@ impl Shared<'_> {
                 }
             };
             let decision = rules.decide(&name, entry_kind(stat.kind));
-            if let Some(class) = decision.counted() {
+            let what = self.judge(&handle, &name, &stat, &decision, walked, task.depth);
+            // Our own directories are out by what they are, not by a rule.
+            let ours = matches!(what, What::Excluded(Class::Always)).then_some(Class::Always);
+            if let Some(class) = decision.counted().or(ours) {
                 *found.excluded.entry(class).or_default() += 1;
             }
-            let what = self.judge(&handle, &name, &stat, &decision, walked, task.depth);
             if let What::Dir(id) = what {
                 children.push(self.child(id, task, walked, &handle, &name, &rules, decision, stat));
             }
@@ -594,7 +596,7 @@ fn is_foreign_staging(dir: &Dir, name: &[u8], stat: &fsx::Stat) -> bool {
 }
 
 /// What marks this directory as an environment or a cache, if anything does.
-fn marker(dir: &Dir, names: &[(Box<[u8]>, NameKind)]) -> Option<MarkerKind> {
+pub(super) fn marker(dir: &Dir, names: &[(Box<[u8]>, NameKind)]) -> Option<MarkerKind> {
     let has = |n: &str| names.binary_search_by(|(m, _)| (**m).cmp(n.as_bytes())).is_ok();
     if has(VENV_MARKER) {
         return Some(MarkerKind::Venv);
@@ -605,13 +607,17 @@ fn marker(dir: &Dir, names: &[(Box<[u8]>, NameKind)]) -> Option<MarkerKind> {
         .then_some(MarkerKind::CacheDir)
 }
 
-enum RuleRead {
+pub(super) enum RuleRead {
     File(Arc<RuleFile>, Vec<Warning>),
     Ignored(&'static str),
     Absent,
 }
 
-fn read_rule_file(dir: &Dir, path: &RelPath, family: RuleFamily) -> std::io::Result<RuleRead> {
+pub(super) fn read_rule_file(
+    dir: &Dir,
+    path: &RelPath,
+    family: RuleFamily,
+) -> std::io::Result<RuleRead> {
     let name = family.file_name();
     match dir.stat(name.as_bytes()) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(RuleRead::Absent),
@@ -647,7 +653,9 @@ fn ignored_rule_file(path: &RelPath, why: &str) -> Warning {
 }
 
 /// The family in force and the root's rule file. An unreadable one stops everything.
-fn root_rule_file(root: &Root) -> Result<(RuleFamily, Option<Arc<RuleFile>>, Vec<Warning>)> {
+pub(super) fn root_rule_file(
+    root: &Root,
+) -> Result<(RuleFamily, Option<Arc<RuleFile>>, Vec<Warning>)> {
     let fail = |e: std::io::Error| {
         Error::failed("rules-unreadable", format!("the rule file at the root cannot be read: {e}"))
     };

@@ -1,6 +1,10 @@
 //! The command line, end to end: the binary in a sandbox.
 
+mod capture;
 mod config;
+mod diff;
+mod explain;
+mod history;
 mod reference;
 
 use backtrail_tests::cli::Sandbox;
