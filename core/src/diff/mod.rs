@@ -22,4 +22,5 @@ pub use observed::ObservedTrees;
 pub use source::{Memory, Stored, TreeSource};
 pub use state::{State, StateKind};
 pub use text::{ContentSource, add_text, patch};
+pub(crate) use walk::at;
 pub use walk::{Pair, Side, walk};

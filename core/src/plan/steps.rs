@@ -51,6 +51,20 @@ impl Step {
 /// what lies below a directory goes before the file takes its place, what comes below
 /// a new directory is written after it replaced the file.
 pub fn order(steps: &[Step]) -> Vec<usize> {
+    keyed(steps).into_iter().map(|(_, i)| i).collect()
+}
+
+/// Sorts steps by [`order`] and gives each its phase.
+pub(super) fn arrange(steps: &mut Vec<Step>) {
+    let keyed = keyed(steps);
+    let mut old: Vec<Option<Step>> = steps.drain(..).map(Some).collect();
+    steps.extend(keyed.into_iter().filter_map(|(key, i)| {
+        let step = old[i].take()?;
+        Some(Step { phase: key.0, ..step })
+    }));
+}
+
+fn keyed(steps: &[Step]) -> Vec<(Key, usize)> {
     let mut by_path: Vec<usize> = (0..steps.len()).collect();
     by_path.sort_by(|a, b| steps[*a].path.cmp(&steps[*b].path));
     // In byte order a path and all below it are not always neighbours ("a", "a-b",
@@ -59,7 +73,7 @@ pub fn order(steps: &[Step]) -> Vec<usize> {
         steps.iter().filter(|s| s.op == Op::ReplaceKind).map(|s| &s.path).collect();
     tops.sort();
     let owner = |s: &Step| {
-        let mut up = s.path.parent();
+        let mut up = s.path.parent().filter(|_| !tops.is_empty());
         while let Some(path) = up {
             if let Ok(at) = tops.binary_search_by(|t| (*t).cmp(&path)) {
                 return Some(at);
@@ -68,14 +82,14 @@ pub fn order(steps: &[Step]) -> Vec<usize> {
         }
         None
     };
-    let keyed = by_path.into_iter().map(|i| (key(&steps[i], owner(&steps[i]), &tops), i));
-    let mut keyed: Vec<_> = keyed.collect();
+    let key_of = |i: usize| (key(&steps[i], owner(&steps[i]), &tops), i);
+    let mut keyed: Vec<(Key, usize)> = by_path.into_iter().map(key_of).collect();
     // Stable: path order stays inside equal keys; removals run deepest first.
-    keyed.sort_by(|a, b| a.0.cmp(&b.0));
-    keyed.into_iter().map(|(_, i)| i).collect()
+    keyed.sort_by_key(|a| a.0);
+    keyed
 }
 
-/// (group, top, place in it, depth from the deepest)
+/// (phase, top, place in it, depth from the deepest)
 type Key = (u8, usize, u8, std::cmp::Reverse<usize>);
 
 fn key(step: &Step, owner: Option<usize>, tops: &[&RelPath]) -> Key {
