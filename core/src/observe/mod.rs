@@ -6,6 +6,7 @@
 mod build;
 mod explain;
 mod read;
+mod sink;
 mod types;
 mod walk;
 
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 
 pub(crate) use build::reference;
 pub use explain::explain;
-pub use read::Sink;
+pub use sink::Sink;
 pub use types::{Observed, ObservedDir, ObservedEntry, Settings, Warning, What};
 
 use crate::clock::Context;

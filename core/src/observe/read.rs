@@ -1,16 +1,15 @@
 //! Reading what the cache does not know: each file as one state of it that existed,
 //! hashed, and offered to a sink.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::Read;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
 use tokio::sync::mpsc;
 
+use super::sink::Sink;
 use super::types::What;
 use super::walk::{Pending, Walked};
 use crate::clock::Context;
@@ -21,8 +20,7 @@ use crate::object::chunk;
 use crate::path::RelPath;
 use crate::snapshot::coverage::Reason;
 use crate::snapshot::tree::{Chunk, Ref};
-use crate::store::hold::Hold;
-use crate::store::{MAX_BYTES, Object, PutObjects, PutOutcome, Store};
+use crate::store::{MAX_BYTES, Object};
 use crate::workspace::Root;
 
 /// Files of one batch.
@@ -31,99 +29,6 @@ const BATCH_FILES: usize = 256;
 const BATCH_BYTES: u64 = 12 << 20;
 /// Waits before a file that moved is read again.
 const RETRY_MS: [u64; 3] = [10, 50, 250];
-
-/// Where content goes as it is read.
-pub struct Sink {
-    store: Arc<dyn Store>,
-    damaged: BTreeSet<Digest>,
-    hold: Arc<Hold>,
-    objects: AtomicU64,
-    bytes: AtomicU64,
-    healed: AtomicU64,
-    rewritten: Mutex<BTreeSet<Digest>>,
-    offered: Mutex<HashSet<Digest>>,
-}
-
-impl Sink {
-    /// A sink into `store`. Objects in `damaged` are stored again without looking.
-    /// `hold` is taken before the first write.
-    pub fn new(store: Arc<dyn Store>, damaged: BTreeSet<Digest>, hold: Arc<Hold>) -> Self {
-        Self {
-            store,
-            damaged,
-            hold,
-            offered: Mutex::new(HashSet::new()),
-            objects: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            healed: AtomicU64::new(0),
-            rewritten: Mutex::new(BTreeSet::new()),
-        }
-    }
-
-    /// Makes the objects be in the store. Fails naming the first that could not be.
-    pub async fn put(&self, batch: Vec<Object>) -> Result<()> {
-        if batch.is_empty() {
-            return Ok(());
-        }
-        self.hold.ensure().await?;
-        let (again, check): (Vec<_>, Vec<_>) =
-            batch.into_iter().partition(|o| self.damaged.contains(&o.digest()));
-        for (mode, part) in [(PutObjects::Check, check), (PutObjects::Rewrite, again)] {
-            if part.is_empty() {
-                continue;
-            }
-            let names: Vec<Digest> = part.iter().map(Object::digest).collect();
-            let outcomes = self.store.put_objects(part, mode).await?;
-            for (digest, outcome) in names.iter().zip(outcomes) {
-                self.account(*digest, outcome, mode)?;
-            }
-            lock(&self.offered).extend(names);
-        }
-        Ok(())
-    }
-
-    fn account(&self, digest: Digest, outcome: PutOutcome, mode: PutObjects) -> Result<()> {
-        match outcome {
-            PutOutcome::Failed(e) => return Err(e),
-            PutOutcome::Present => return Ok(()),
-            PutOutcome::Healed { stored } => {
-                self.healed.fetch_add(1, Ordering::Relaxed);
-                self.bytes.fetch_add(stored, Ordering::Relaxed);
-            }
-            PutOutcome::Stored { stored } => {
-                self.objects.fetch_add(1, Ordering::Relaxed);
-                self.bytes.fetch_add(stored, Ordering::Relaxed);
-                if mode == PutObjects::Rewrite {
-                    self.healed.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-        }
-        if mode == PutObjects::Rewrite {
-            lock(&self.rewritten).insert(digest);
-        }
-        Ok(())
-    }
-
-    /// New objects, bytes as stored, and objects that were wrong and are right now.
-    pub fn stored(&self) -> (u64, u64, u64) {
-        let get = |a: &AtomicU64| a.load(Ordering::Relaxed);
-        (get(&self.objects), get(&self.bytes), get(&self.healed))
-    }
-
-    /// Damaged objects that were stored again, to be dropped from the damage list.
-    pub fn rewritten(&self) -> Vec<Digest> {
-        lock(&self.rewritten).iter().copied().collect()
-    }
-
-    /// True if this object went through here, and so is in the store.
-    pub fn offered(&self, digest: &Digest) -> bool {
-        lock(&self.offered).contains(digest)
-    }
-}
-
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 /// What became of one file.
 enum Outcome {
