@@ -253,9 +253,9 @@ fn cases() -> impl Strategy<Value = Case> {
     )
 }
 
-/// CAP-062: random rules and paths. `PROPTEST_RNG_SEED` replays, `PROPTEST_CASES` says how many.
-pub(crate) fn compare_random_rules() {
-    let repo = Repo::new();
+/// Runs random rules and paths. `PROPTEST_RNG_SEED` replays, `PROPTEST_CASES` says how
+/// many. `check` gives how much it could compare, or the story of a difference.
+pub(crate) fn random<S: Strategy>(cases: S, check: impl Fn(S::Value) -> Result<usize, String>) {
     let mut config = Config { failure_persistence: None, ..Config::default() };
     let seed = match config.rng_seed {
         RngSeed::Fixed(seed) => seed,
@@ -263,8 +263,8 @@ pub(crate) fn compare_random_rules() {
     };
     config.rng_seed = RngSeed::Fixed(seed);
     let compared = std::cell::Cell::new(0);
-    let result = TestRunner::new(config).run(&cases(), |case| {
-        let n = compare(&repo, &case).map_err(TestCaseError::fail)?;
+    let result = TestRunner::new(config).run(&cases, |case| {
+        let n = check(case).map_err(TestCaseError::fail)?;
         compared.set(compared.get() + n);
         Ok(())
     });
@@ -272,6 +272,45 @@ pub(crate) fn compare_random_rules() {
         panic!("replay with PROPTEST_RNG_SEED={seed}\n{e}");
     }
     assert!(compared.get() > 0, "nothing was compared");
+}
+
+/// CAP-062: our answers are git's.
+pub(crate) fn compare_random_rules() {
+    let repo = Repo::new();
+    random(cases(), |case| compare(&repo, &case));
+}
+
+/// CAP-064: nothing is stored below a directory that would not be entered, also where
+/// secrets and default directories lie on the way.
+pub(crate) fn random_pruning() {
+    random(cases(), |(files, paths)| {
+        let named = |(dir, bytes): (_, Vec<u8>)| (dir, with_obstacles(&bytes));
+        let files: BTreeMap<_, _> = files.into_iter().map(named).collect();
+        let set = rule_set(&files);
+        let matcher = set.matcher();
+        let mut checked = 0;
+        for path in &paths {
+            let path = with_obstacles(path.strip_suffix(b"/").unwrap_or(path));
+            let path = RelPath::new(path).expect("a valid path");
+            let above = std::iter::successors(path.parent(), RelPath::parent);
+            let closed = |d: &RelPath| !matcher.decide(d, EntryKind::Dir).descend;
+            if let Some(dir) = above.into_iter().find(closed) {
+                checked += 1;
+                if matcher.decide(&path, EntryKind::File).is_stored() {
+                    let rules: Vec<_> = files.iter().map(|(d, b)| (d, text(b))).collect();
+                    return Err(format!("{path} is stored, {dir} is not entered: {rules:?}"));
+                }
+            }
+        }
+        Ok(checked)
+    });
+}
+
+/// Renames two of the random names to a default directory and a secret.
+fn with_obstacles(bytes: &[u8]) -> Vec<u8> {
+    let text = bytes.iter().map(|b| char::from(*b)).collect::<String>();
+    let text = text.replace("foo", "node_modules").replace("a.log", ".env");
+    text.chars().map(|c| c as u8).collect()
 }
 
 /// CAP-071: each line with names that it should and should not match.

@@ -2,6 +2,7 @@
 //! is one id of the conformance list.
 
 mod git;
+mod model;
 mod story;
 mod world;
 
@@ -121,6 +122,11 @@ fn cap_064_pruning_is_decided_per_directory() {
 }
 
 #[test]
+fn cap_064_what_is_not_entered_holds_nothing() {
+    git::random_pruning();
+}
+
+#[test]
 fn cap_065_secrets_and_defaults_must_be_named() {
     let paths = [
         "src/.env",
@@ -153,6 +159,11 @@ fn cap_065_secrets_and_defaults_must_be_named() {
         assert!(stored.contains(&"src/web/node_modules/x.js"), "{all}: {stored:?}");
         assert!(!stored.contains(&".env"));
     }
+}
+
+#[test]
+fn cap_065_verdicts_are_those_of_the_words() {
+    model::compare();
 }
 
 #[test]
