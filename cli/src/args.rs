@@ -80,10 +80,15 @@ pub(crate) struct Common {
 }
 
 impl Common {
+    /// The run asked for by `--run`.
+    pub(crate) fn run(&self) -> Result<Option<RunId>> {
+        let run = self.run.clone().map(RunId::new).transpose();
+        run.map_err(|e| e.context("bad value for --run"))
+    }
+
     /// The chain asked for by `--run` or `--chain`.
     pub(crate) fn chain(&self) -> Result<Option<Chain>> {
-        if let Some(run) = &self.run {
-            let run = RunId::new(run.clone()).map_err(|e| e.context("bad value for --run"))?;
+        if let Some(run) = self.run()? {
             return Ok(Some(Chain::Run(run)));
         }
         let Some(text) = &self.chain else { return Ok(None) };

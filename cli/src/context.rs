@@ -112,12 +112,35 @@ impl App {
     /// `--run` or `--chain` needs no workspace, and any root will do.
     pub(crate) async fn history(&self) -> Result<Place> {
         match self.common.chain()? {
-            None => self.place(true).await,
+            None => {
+                let place = self.place(true).await?;
+                self.warn_unfinished(&place).await?;
+                Ok(place)
+            }
             Some(chain) => {
                 let settings = self.settings()?;
                 let store = self.store(&settings).await?;
                 Ok(Place { settings, store, root: None, chain })
             }
+        }
+    }
+
+    /// For a command about the whole store: where nothing can be taken for a workspace,
+    /// there is none.
+    pub(crate) async fn anywhere(&self) -> Result<Somewhere> {
+        let named = self.common.workspace.is_some();
+        match self.place(true).await {
+            Ok(place) => {
+                self.warn_unfinished(&place).await?;
+                let Place { settings, store, root, .. } = place;
+                Ok(Somewhere { settings, store, root })
+            }
+            Err(e) if !named && matches!(e.code(), "unsafe-root" | "not-found" | "io") => {
+                let settings = self.settings()?;
+                let store = self.store(&settings).await?;
+                Ok(Somewhere { settings, store, root: None })
+            }
+            Err(e) => Err(e),
         }
     }
 
@@ -155,6 +178,16 @@ impl App {
             _ => exit::of(e),
         }
     }
+}
+
+/// A store, and the workspace if there is one.
+pub(crate) struct Somewhere {
+    /// The settings.
+    pub(crate) settings: Settings,
+    /// The store.
+    pub(crate) store: Arc<dyn Store>,
+    /// The workspace.
+    pub(crate) root: Option<Root>,
 }
 
 /// What a command works on.

@@ -7,6 +7,7 @@ use backtrail_core::capture;
 use backtrail_core::error::Result;
 use backtrail_core::fsx;
 use backtrail_core::observe;
+use backtrail_core::restore;
 
 use crate::context::{App, Place, blocking};
 
@@ -23,7 +24,7 @@ impl App {
             wait: place.settings.wait,
             cache_dir: place.settings.cache_dir.clone(),
             command: command.to_owned(),
-            check: None,
+            check: Some(restore::check(place.store.clone(), self.ctx.clone())),
         })
     }
 

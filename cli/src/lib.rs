@@ -14,6 +14,7 @@ mod progress;
 mod settings;
 mod signals;
 mod tree;
+mod unfinished;
 mod verbs;
 
 use std::process::ExitCode;

@@ -14,6 +14,11 @@ use backtrail_core::error::{Error, Result};
 use crate::env::Env;
 pub(crate) use value::{duration, size};
 
+/// A whole number above 0.
+pub(crate) fn count(s: &str) -> Result<u64, String> {
+    value::count(s, u64::MAX)
+}
+
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {

@@ -84,6 +84,7 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
         )
         .with_hint("add --adopt to continue the chain of a directory that was moved here"));
     }
+    app.recover_by_policy(&place).await?;
     let mut settings = app.capture_settings(&place, "capture").await?;
     settings.observe.cross_filesystems = args.cross_filesystems;
     let recorder = Recorder::open(
@@ -129,7 +130,10 @@ fn document(captured: &Captured, dry_run: bool, code: Code) -> Result<Value> {
 
 fn print(app: &App, place: &Place, c: &Captured, dry_run: bool) {
     for w in &c.warnings {
-        app.out.warn(&w.hint);
+        match w.path.as_ref().filter(|p| !p.is_empty() && !w.hint.contains(*p)) {
+            Some(path) => app.out.warn(&format!("{path}: {}", w.hint)),
+            None => app.out.warn(&w.hint),
+        }
     }
     if c.healed > 0 {
         app.out.warn(&format!(

@@ -83,7 +83,11 @@ impl Args {
 pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     let place = match &args.to {
         Some(_) => app.history().await?,
-        None => app.place(args.any_root).await?,
+        None => {
+            let place = app.place(args.any_root).await?;
+            app.warn_unfinished(&place).await?;
+            place
+        }
     };
     let store = &*place.store;
     let paths = args.paths.iter().map(|p| crate::paths::in_snapshot(place.root.as_ref(), p));

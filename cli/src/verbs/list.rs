@@ -1,10 +1,9 @@
 //! `list`: the snapshots of a chain, newest first, with everything that is odd.
 
-use backtrail_core::error::{Error, Kind, Result};
+use backtrail_core::error::{Kind, Result};
 use backtrail_core::ids::{Chain, SnapshotId};
 use backtrail_core::snapshot::chain::{History, Unreadable, all_chains};
 use backtrail_core::snapshot::doc::Snapshot;
-use backtrail_core::store::{DocKey, Store};
 use serde_json::{Value, json};
 
 use crate::context::{App, Place};
@@ -40,10 +39,8 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     if args.chains {
         return chains(app, &place).await;
     }
+    super::must_exist(app, &place).await?;
     let history = History::load(&*place.store, &place.chain).await?;
-    if app.common.chain()?.is_some() {
-        must_exist(&*place.store, &place.chain, &history).await?;
-    }
     let limit = if args.all { usize::MAX } else { args.limit };
     let rows: Vec<&Snapshot> = history.newest_first();
     if app.out.is_json() {
@@ -60,22 +57,6 @@ fn code(unreadable: &[Unreadable]) -> Code {
         let newer = u.error.kind() == Kind::Newer;
         code.and(if newer { exit::PARTIAL } else { exit::CORRUPT })
     })
-}
-
-/// A chain that was named must be there; a workspace without snapshots is no error.
-async fn must_exist(store: &dyn Store, chain: &Chain, history: &History) -> Result<()> {
-    let refs = &history.refs;
-    if refs.version.is_some() || !history.snapshots.is_empty() || !history.unreadable.is_empty() {
-        return Ok(());
-    }
-    if let Chain::Run(run) = chain {
-        match store.get(&DocKey::Run(run.clone())).await {
-            Ok(_) => return Ok(()),
-            Err(e) if e.is_not_found() => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Err(Error::not_found(format!("no chain {chain}")).with_hint("backtrail list --chains"))
 }
 
 /// How many digits of each id tell them apart; at least eight.

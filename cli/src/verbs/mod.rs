@@ -8,13 +8,19 @@ mod explain;
 mod label;
 mod list;
 mod man;
+mod prune;
 mod reference;
 mod show;
+mod size;
+mod verify;
 
-use backtrail_core::error::Result;
+use backtrail_core::error::{Error, Result};
+use backtrail_core::ids::Chain;
+use backtrail_core::store::{DocKey, Prefix};
 use clap::Subcommand;
+use futures::StreamExt as _;
 
-use crate::context::App;
+use crate::context::{App, Place};
 use crate::exit::Code;
 use crate::settings::Override;
 
@@ -34,6 +40,12 @@ pub(crate) enum Verb {
     Diff(diff::Args),
     /// Name a snapshot, move a name, or take it away
     Label(label::Args),
+    /// Remove snapshots by limits, then what nobody needs
+    Prune(Box<prune::Args>),
+    /// Check that what the store should hold is there, and right
+    Verify(verify::Args),
+    /// Show what history takes, and what deleting a chain would free
+    Size(size::Args),
     /// Say what a capture would do with a path, and which rule decided
     Explain(explain::Args),
     /// Show every setting, its value and where the value comes from
@@ -55,6 +67,9 @@ impl Verb {
             Self::Capture(args) => capture::run(app, &args).await,
             Self::List(args) => list::run(app, &args).await,
             Self::Show(args) => show::run(app, &args).await,
+            Self::Prune(args) => prune::run(app, &args).await,
+            Self::Verify(args) => verify::run(app, &args).await,
+            Self::Size(args) => size::run(app, &args).await,
             Self::Diff(args) => diff::run(app, &args).await,
             Self::Explain(args) => explain::run(app, &args).await,
             Self::Label(args) => label::run(app, &args).await,
@@ -70,7 +85,36 @@ impl Verb {
         match self {
             Self::Capture(args) => args.overrides(out),
             Self::Diff(args) => args.overrides(out),
+            Self::Prune(args) => args.overrides(out),
             _ => {}
+        }
+    }
+}
+
+/// A chain that was named by `--run` or `--chain` must be there; a workspace without
+/// snapshots is no error.
+async fn must_exist(app: &App, place: &Place) -> Result<()> {
+    if app.common.chain()?.is_none() {
+        return Ok(());
+    }
+    let chain = &place.chain;
+    let mut keys = vec![DocKey::Refs(chain.clone())];
+    if let Chain::Run(run) = chain {
+        keys.push(DocKey::Run(run.clone()));
+    }
+    for key in keys {
+        match place.store.get(&key).await {
+            Ok(_) => return Ok(()),
+            Err(e) if e.is_not_found() => {}
+            Err(e) => return Err(e),
+        }
+    }
+    // Lost refs do not make a chain unknown: its documents may be there.
+    let mut rows = place.store.list(&Prefix::Snapshots(chain.clone()));
+    match rows.next().await {
+        Some(row) => row.map(|_| ()),
+        None => {
+            Err(Error::not_found(format!("no chain {chain}")).with_hint("backtrail list --chains"))
         }
     }
 }

@@ -6,6 +6,7 @@ mod diff;
 mod explain;
 mod history;
 mod reference;
+mod store;
 
 use backtrail_tests::cli::Sandbox;
 
