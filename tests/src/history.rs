@@ -14,6 +14,7 @@ use backtrail_core::clock::{Cancel, Context, Faults, NoFaults, Silent, Timestamp
 use backtrail_core::error::{Error, Kind, Result};
 use backtrail_core::ids::{Chain, Digest, RunId, WorkspaceKey};
 use backtrail_core::object::chunk;
+use backtrail_core::object::content::load_tree;
 use backtrail_core::snapshot::chain::load_refs;
 use backtrail_core::snapshot::coverage::Coverage;
 use backtrail_core::snapshot::doc::{Counts, Snapshot, Workspace};
@@ -187,6 +188,38 @@ impl History {
             self.point(chain, &snapshot, &spec).await;
         }
         snapshot
+    }
+
+    /// Makes a snapshot at the head of `chain` that is `base` with one file changed.
+    /// Stores the trees along its path only.
+    pub async fn change(&self, chain: &Chain, base: &Snapshot, path: &str, to: &[u8]) -> Snapshot {
+        let file = self.content(to).await;
+        let root = self.changed(&base.root, path, file).await;
+        self.store.flush().await.expect("flush");
+        let mut spec = Spec::default();
+        spec.files.insert(path.to_owned(), to.to_vec());
+        let snapshot = self.document(chain, &spec, root, base.rules.clone()).await;
+        let body = serde_json::to_vec(&snapshot).expect("JSON").into();
+        self.store.put(&snapshot.key(), body, Expect::Absent, None).await.expect("a document");
+        self.point(chain, &snapshot, &spec).await;
+        snapshot
+    }
+
+    async fn changed(&self, tree: &Ref, path: &str, file: Ref) -> Ref {
+        let mut tree = load_tree(&*self.store, tree).await.expect("a tree");
+        let (name, rest) = match path.split_once('/') {
+            Some((name, rest)) => (name, Some(rest)),
+            None => (path, None),
+        };
+        let at = tree.entries.iter().position(|e| e.name == name.as_bytes()).expect("the entry");
+        let body = match (&tree.entries[at].body, rest) {
+            (Body::Dir(dir), Some(rest)) => {
+                Body::Dir(Box::pin(self.changed(dir, rest, file)).await)
+            }
+            _ => Body::File(file),
+        };
+        tree.entries[at].body = body;
+        self.content(&tree.encode().expect("a tree")).await
     }
 
     async fn document(&self, chain: &Chain, spec: &Spec, root: Ref, rules: Ref) -> Snapshot {

@@ -2,6 +2,7 @@
 
 mod refuse;
 mod retention;
+mod speed;
 mod sweep;
 mod tap;
 

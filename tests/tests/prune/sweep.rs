@@ -191,7 +191,7 @@ fn res_134_a_large_changing_file_leaves_only_what_the_kept_need() {
     run(async {
         let h = History::new().await;
         let chain = h.own();
-        let mut file: Vec<u8> = (0..12_000_000_u64).map(|i| (i * i >> 9) as u8).collect();
+        let mut file: Vec<u8> = (0..12_000_000_u64).map(|i| ((i * i) >> 9) as u8).collect();
         for i in 0..12_u8 {
             file[usize::from(i) * 900_000] ^= i + 1;
             let mut spec = Spec::default();
