@@ -21,3 +21,4 @@ pub mod reach;
 pub mod prune;
 pub mod verify;
 pub mod size;
+pub mod doctor;

@@ -82,7 +82,12 @@ impl Spec {
 impl History {
     /// A store that does not exist yet.
     pub async fn new() -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
+        Self::below(&std::env::temp_dir()).await
+    }
+
+    /// The same, in a directory below `place`.
+    pub async fn below(place: &Path) -> Self {
+        let dir = tempfile::tempdir_in(place).expect("a directory");
         let root = dir.path().join("work");
         let store = Self::open(&dir.path().join("store")).await;
         let ctx = Context {

@@ -90,6 +90,13 @@ impl Handle {
                 fd => fd.map_err(|e| root.error("sweep", &dir, e))?,
             };
             for entry in fs::entries(&fd).map_err(|e| root.error("sweep", &dir, e))? {
+                // Objects are many and no directories: only staging names need a look.
+                if dir.starts_with(objects::DIR)
+                    && dir != objects::DIR
+                    && !fs::is_staging(&entry.name)
+                {
+                    continue;
+                }
                 let rel = join(&dir, &entry.name);
                 let stat =
                     fs::stat_in(&fd, &entry.name).map_err(|e| root.error("sweep", &rel, e))?;
