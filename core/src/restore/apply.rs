@@ -32,14 +32,8 @@ pub(super) fn apply(work: &Work, ctx: &Context, checked: &[Option<Stat>]) -> Res
     let steps = work.steps.len();
     let mut done =
         Applied { placed: vec![None; steps], displaced: vec![None; steps], ..Applied::default() };
-    let mut deleting = false;
     for (at, n) in work.order.iter().copied().enumerate() {
         let step = &work.steps[n];
-        let removes = matches!(step.op, Op::Delete | Op::Rmdir);
-        if removes && !deleting {
-            ctx.faults.reach("restore.swapped")?;
-            deleting = true;
-        }
         ctx.cancel.check()?;
         work.begin(at);
         ctx.faults.reach("restore.step")?;
@@ -71,7 +65,7 @@ pub(super) fn apply_step(
         (Op::Mkdir, None) => Ok(spot.dir.make_dir(spot.name, 0o700)?),
         (Op::Chmod, Some(stat)) if spot.new.stat(spot.n).is_err() => chmod(work, step, spot, stat),
         (Op::Delete | Op::Rmdir, Some(stat)) => spot.take(stat),
-        (Op::Mkdir, Some(_)) | (Op::Delete | Op::Rmdir, None) => Err(Refusal::Changed),
+        (Op::Mkdir, Some(_)) | (Op::Chmod | Op::Delete | Op::Rmdir, None) => Err(Refusal::Changed),
         (_, None) => {
             done.placed[n] = Some(spot.new.stat(spot.n)?);
             spot.put()
@@ -88,7 +82,7 @@ pub(super) fn apply_step(
         Refusal::Changed => changed(&step.path),
         Refusal::Io(e) => step_failed(step, &e),
     })?;
-    if step.op != Op::Chmod || done.placed[n].is_some() {
+    if step.op != Op::Chmod {
         done.displaced[n] = checked.copied();
         let split = checked.is_some_and(|s| s.links > 1 && s.kind == FileKind::File);
         done.hard_links_split += u64::from(split && step.op != Op::Delete);

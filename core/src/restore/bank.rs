@@ -60,8 +60,9 @@ pub(super) async fn bank(recorder: &Recorder, steps: &[Step], note: BankNote) ->
                 failed(Error::failed("bank-failed", "the capture made no snapshot"))
             })?;
             let (label, new) = (captured.label.clone(), captured.created);
+            let chain = recorder.chain().clone();
             let bytes = content.iter().map(|r| r.length).sum();
-            return Ok(Banked { bank: BankRef { snapshot, label, new }, captured, bytes });
+            return Ok(Banked { bank: BankRef { snapshot, chain, label, new }, captured, bytes });
         }
         // Listed as damaged, they are stored again by the next capture without looking.
         damage::add(&**store, &*recorder.context().ids, &bad).await.map_err(failed)?;

@@ -16,7 +16,7 @@ use super::work::Work;
 use crate::clock::Context;
 use crate::error::{Error, Kind, Result};
 use crate::fsx::{self, Dir};
-use crate::ids::{Digest, SnapshotId, TransactionId, WorkspaceKey};
+use crate::ids::{Chain, Digest, SnapshotId, TransactionId, WorkspaceKey};
 use crate::path::RelPath;
 use crate::snapshot::label::Label;
 use crate::snapshot::tree::Ref;
@@ -80,6 +80,8 @@ pub struct JournalWorkspace {
 pub struct BankRef {
     /// The snapshot that holds every touched path as it was.
     pub snapshot: SnapshotId,
+    /// Its chain.
+    pub chain: Chain,
     /// Its own label, or the one that was pointed at it.
     pub label: Option<Label>,
     /// False when the head held everything already.

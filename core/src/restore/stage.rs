@@ -4,7 +4,7 @@
 //! `new/<n>` holds what step `n` puts in place, `old/<n>` what it displaced.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, Read};
+use std::io;
 use std::sync::Arc;
 
 use super::blocking;
@@ -27,9 +27,6 @@ pub(super) enum Content {
     File(Ref),
     /// A link's target text.
     Link(Vec<u8>),
-    /// The bytes that are there now, in an inode of its own: a mode change of a file
-    /// that has other names.
-    Copy,
 }
 
 /// One staging directory.
@@ -327,22 +324,11 @@ pub(super) async fn fill(
 }
 
 fn make(work: &Work, n: usize, content: Option<&Content>) -> io::Result<()> {
-    let (new, name, step) = (&work.stage.place(n).new, step_name(n), &work.steps[n]);
+    let (new, name) = (&work.stage.place(n).new, step_name(n));
     match content {
         // Private until its mode is set, last of all.
         None => new.make_dir(&name, 0o700),
         Some(Content::Link(target)) => new.make_link(target, &name),
-        Some(Content::Copy) => {
-            let mut from = work.root.open_file_below(&step.path)?;
-            let mut to = new.create_file(&name)?;
-            let mut buf = vec![0; 256 * 1024];
-            loop {
-                match from.read(&mut buf)? {
-                    0 => return fsx::set_file_mode(&to, work.mode_after(&step.after)),
-                    got => fsx::write_all(&mut to, &buf[..got])?,
-                }
-            }
-        }
         Some(Content::File(_)) => Ok(()),
     }
 }

@@ -1,0 +1,102 @@
+//! What a restore itself adds to the store and to the stat cache.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::blocking;
+use super::work::Work;
+use crate::capture::Recorder;
+use crate::error::{Error, Result};
+use crate::fsx::{self, Stat};
+use crate::object::chunk;
+use crate::observe;
+use crate::path::RelPath;
+use crate::plan::Plan;
+use crate::snapshot::tree::{Body, Ref};
+use crate::store::hold::Hold;
+use crate::store::{DocKey, MAX_BYTES, Object, PutObjects, PutOutcome, Store};
+use crate::workspace::cache::StatCache;
+
+/// Longer than one grain of any clock that stamps files on the systems we run on: a
+/// write in the same grain as ours would be invisible in a stat taken within it.
+const GRAIN: Duration = Duration::from_millis(12);
+
+/// Takes the `objects` lock for a write.
+pub(super) async fn hold(recorder: &Recorder, command: &str) -> Result<Hold> {
+    let (store, wait) = (Arc::clone(recorder.store()), recorder.settings().wait);
+    let hold = Hold::new(store, wait, command, DocKey::Refs(recorder.chain().clone()));
+    hold.ensure().await?;
+    Ok(hold)
+}
+
+/// Stores some bytes as content and makes them durable. The caller holds `objects`.
+pub(super) async fn put(store: &dyn Store, bytes: &[u8]) -> Result<Ref> {
+    let mut batch = Vec::new();
+    if bytes.len() <= MAX_BYTES {
+        batch.push(Object::new(Bytes::copy_from_slice(bytes))?);
+    } else {
+        for part in chunk::chunks(bytes) {
+            let part = part.map_err(|e| Error::failed("io", "cutting failed").with_source(e))?;
+            batch.push(Object::new(part)?);
+        }
+    }
+    for outcome in store.put_objects(batch, PutObjects::Check).await? {
+        if let PutOutcome::Failed(e) = outcome {
+            return Err(e);
+        }
+    }
+    store.flush().await?;
+    Ok(observe::reference(bytes))
+}
+
+/// Tells the stat cache what the restore wrote, so that the next capture reads none of
+/// it. A file that moved since it was verified gets no entry.
+pub(super) async fn note(
+    recorder: &Recorder,
+    work: &Arc<Work>,
+    stats: &[Option<Stat>],
+    plan: &Plan,
+) -> Result<()> {
+    let Some(dir) = recorder.settings().cache_dir.clone() else { return Ok(()) };
+    tokio::time::sleep(GRAIN).await;
+    let entries: Vec<(RelPath, Option<(Stat, Ref)>)> = plan
+        .steps
+        .iter()
+        .zip(stats)
+        .map(|(step, stat)| {
+            let content = match plan.contents.get(&step.path) {
+                Some(Body::File(r)) => Some(r.clone()),
+                _ => None,
+            };
+            (step.path.clone(), stat.zip(content))
+        })
+        .collect();
+    let (root, work) = (recorder.root().clone(), Arc::clone(work));
+    let temp = recorder.context().ids.hex(8)?;
+    blocking(move || {
+        let mut cache = StatCache::load(Some(&dir), &root);
+        for (path, entry) in entries {
+            let now = work.root.stat_below(&path).ok();
+            match (entry, now) {
+                (Some((stat, content)), Some(now)) if still(&stat, &now) => {
+                    cache.note(&path, &now, &content);
+                }
+                _ => cache.forget(&path),
+            }
+        }
+        cache.save(&temp).map_err(|e| {
+            Error::failed("cache", format!("the stat cache cannot be written: {e}"))
+        })
+    })
+    .await
+}
+
+/// Nothing of it moved; and its times are finer than a second, so that the wait above
+/// was long enough.
+fn still(then: &Stat, now: &Stat) -> bool {
+    then.same_file_state(now)
+        && now.kind == fsx::FileKind::File
+        && now.ctime_ns % 1_000_000_000 != 0
+}

@@ -1,0 +1,154 @@
+//! Files that somebody kept open and wrote on after they were displaced: what they
+//! hold at the commit is banked once more.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::apply::{Applied, late_writes};
+use super::bank::Banked;
+use super::look::look_at;
+use super::stage::step_name;
+use super::work::Work;
+use super::{blocking, fresh};
+use crate::capture::Recorder;
+use crate::error::{Error, IoContext, Result};
+use crate::fsx;
+use crate::object::content;
+use crate::path::RelPath;
+use crate::snapshot::chain;
+use crate::snapshot::doc::Snapshot;
+use crate::snapshot::label::Label;
+use crate::snapshot::refs::Target;
+use crate::snapshot::tree::{Body, Entry, Ref, Tree};
+use crate::store::{DocKey, Expect, Store, docs};
+
+/// Lost races before it gives up.
+const MAX_TRIES: usize = 10;
+/// A file that keeps growing is read up to here; the rest is lost to nobody but its
+/// writer, who holds it open.
+const MAX_LATE: u64 = 1 << 30;
+
+/// Banks late writes: a snapshot like the bank, with the written-on files as they are
+/// now. How many there were.
+pub(super) async fn bank(
+    recorder: &Recorder,
+    work: &Arc<Work>,
+    done: &Applied,
+    banked: &Banked,
+) -> Result<u64> {
+    let late = late_writes(work, done);
+    if late.is_empty() {
+        return Ok(0);
+    }
+    let store = &**recorder.store();
+    let hold = fresh::hold(recorder, "restore").await?;
+    let mut changed: BTreeMap<RelPath, (u32, Ref)> = BTreeMap::new();
+    for n in &late {
+        let (work, n) = (Arc::clone(work), *n);
+        let path = work.steps[n].path.clone();
+        let what = path.clone();
+        let (bytes, mode) = blocking(move || {
+            let old = &work.stage.place(n).old;
+            let read = fsx::read_small(old, &step_name(n), MAX_LATE);
+            let bytes = read.context(|| format!("failed to read {what}"))?.unwrap_or_default();
+            let now = look_at(old, &step_name(n)).ok().flatten();
+            Ok((bytes, now.map_or(0o600, |l| l.side.mode)))
+        })
+        .await?;
+        changed.insert(path, (mode, fresh::put(store, &bytes).await?));
+    }
+    let of = chain::read_snapshot(store, recorder.chain(), &banked.bank.snapshot).await?;
+    let root = replace(store, &of.root, &changed).await?;
+    publish(recorder, of, root).await?;
+    hold.release().await?;
+    Ok(late.len() as u64)
+}
+
+/// The tree `root` with some files replaced.
+async fn replace(
+    store: &dyn Store,
+    root: &Ref,
+    changed: &BTreeMap<RelPath, (u32, Ref)>,
+) -> Result<Ref> {
+    let mut root = root.clone();
+    for (path, (mode, content)) in changed {
+        let names: Vec<&[u8]> = path.segments().collect();
+        let Some((last, dirs)) = names.split_last() else { continue };
+        let mut trees: Vec<Tree> = vec![content::load_tree(store, &root).await?];
+        for name in dirs {
+            let found = trees.last().and_then(|t| t.get(name)).map(|e| &e.body);
+            let Some(Body::Dir(next)) = found else { return Err(gone(path)) };
+            let next = next.clone();
+            trees.push(content::load_tree(store, &next).await?);
+        }
+        let mut name = *last;
+        let mut body = Body::File(content.clone());
+        let mut mode = Some(*mode);
+        for (tree, above) in trees.into_iter().rev().zip(dirs.iter().rev().map(Some).chain([None]))
+        {
+            let bytes = with(tree, name, mode.take(), body).encode()?;
+            let reference = fresh::put(store, &bytes).await?;
+            body = Body::Dir(reference.clone());
+            match above {
+                Some(above) => name = above,
+                None => root = reference,
+            }
+            if above.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(root)
+}
+
+fn gone(path: &RelPath) -> Error {
+    Error::failed("bank-failed", format!("the bank does not hold {path}"))
+}
+
+fn with(mut tree: Tree, name: &[u8], mode: Option<u32>, body: Body) -> Tree {
+    match tree.entries.binary_search_by(|e| e.name.as_slice().cmp(name)) {
+        Ok(at) => {
+            let entry = &mut tree.entries[at];
+            entry.mode = mode.unwrap_or(entry.mode);
+            entry.body = body;
+        }
+        Err(at) => {
+            let entry = Entry { name: name.to_vec(), mode: mode.unwrap_or(0o700), body };
+            tree.entries.insert(at, entry);
+        }
+    }
+    tree
+}
+
+/// Adds a snapshot with this root, otherwise like `of`, with a bank label of its own.
+async fn publish(recorder: &Recorder, of: Snapshot, root: Ref) -> Result<()> {
+    let (store, ctx, chain) = (&**recorder.store(), recorder.context(), recorder.chain());
+    let key = DocKey::Refs(chain.clone());
+    for _ in 0..MAX_TRIES {
+        let mut loaded = chain::load_refs(store, chain).await?;
+        let refs = &mut loaded.refs;
+        let label = Label::new(format!("bank:{}", refs.next_number("bank")))?;
+        let mut snapshot = of.clone();
+        snapshot.root = root.clone();
+        snapshot.seq = refs.next_seq();
+        snapshot.parent = refs.head.clone();
+        snapshot.label = Some(label.clone());
+        snapshot.delta = None;
+        snapshot.parent_labels =
+            refs.head.iter().flat_map(|h| refs.labels_of(h)).cloned().collect();
+        snapshot.missed = Vec::new();
+        snapshot.created_at = ctx.clock.now().rfc3339();
+        snapshot.seal()?;
+        docs::create(store, &snapshot.key(), &snapshot, None).await?;
+        refs.head = Some(snapshot.id.clone());
+        refs.head_seq = snapshot.seq;
+        let (at, snapshot) = (snapshot.created_at.clone(), snapshot.id.clone());
+        refs.labels.insert(label, Target { snapshot, at, attempt: None, pinned: false });
+        let expect = loaded.version.clone().map_or(Expect::Absent, Expect::Version);
+        match docs::save(store, &*ctx.ids, &key, &loaded.refs, expect, None).await {
+            Err(e) if e.is_conflict() => {}
+            done => return done.map(|_| ()),
+        }
+    }
+    Err(Error::failed("bank-failed", "refs kept changing"))
+}

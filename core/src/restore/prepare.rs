@@ -1,0 +1,200 @@
+//! From a request to a plan: observe, read both rule sets and the target, plan. Writes
+//! nothing anywhere.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::blocking;
+use super::request::{RequestBase, RestoreRequest};
+use crate::capture::Recorder;
+use crate::diff::{Cover, Stored};
+use crate::error::{Error, Result};
+use crate::fsx::probe;
+use crate::object::content;
+use crate::observe::{self, Observed};
+use crate::path::RelPath;
+use crate::plan::{
+    self, Base, Free, Identity, Plan, PlanInput, PlanTarget, PlanWorkspace, TargetView,
+    load_target,
+};
+use crate::snapshot::chain;
+use crate::snapshot::coverage::decode_records;
+use crate::snapshot::doc::Snapshot;
+use crate::store::Store;
+use crate::workspace::cache::StatCache;
+use crate::workspace::rules::RuleSet;
+
+/// A plan and what it was made from.
+pub(super) struct Prepared {
+    pub(super) plan: Plan,
+    pub(super) identity: Identity,
+}
+
+/// Plans `request` from what is on disk now.
+pub(super) async fn prepare(recorder: &Recorder, request: &RestoreRequest) -> Result<Prepared> {
+    let store = &**recorder.store();
+    let refs = chain::load_refs(store, recorder.chain()).await?.refs;
+    let head = match &refs.head {
+        Some(id) => Some(chain::read_snapshot(store, recorder.chain(), id).await?),
+        None => None,
+    };
+    let identity = identity(recorder, request, head.as_ref())?;
+    let cover = cover(store, &request.target).await?;
+    let mut unread = BTreeSet::new();
+    // A second look reads files above the size limit that would be overwritten.
+    for _ in 0..2 {
+        let observed = look(recorder, request, &unread).await?;
+        let input = Inputs { recorder, request, head: head.as_ref(), cover: &cover, identity };
+        let plan = input.plan(&observed).await?;
+        if plan.unread.is_empty() || !unread.is_empty() {
+            return Ok(Prepared { plan, identity });
+        }
+        unread = plan.unread;
+    }
+    Err(Error::failed("internal", "planning did not come to an end"))
+}
+
+/// Whether this directory is the one the target was taken of.
+fn identity(
+    recorder: &Recorder,
+    request: &RestoreRequest,
+    head: Option<&Snapshot>,
+) -> Result<Identity> {
+    let own = recorder.root().identity(&recorder.context().host);
+    let was = &request.target.workspace;
+    let here = was.machine == own.machine && was.root == own.root;
+    if request.rebuilt || (here && was.inode == own.inode) {
+        return Ok(Identity::Same);
+    }
+    if here {
+        return Ok(Identity::Recreated);
+    }
+    // Adopted: the chain that the target belongs to goes on in this directory.
+    let adopted = head.is_some_and(|h| {
+        h.chain == request.target.chain
+            && (&h.workspace.machine, &h.workspace.root, h.workspace.inode)
+                == (&own.machine, &own.root, own.inode)
+    });
+    if adopted {
+        return Ok(Identity::Same);
+    }
+    if request.foreign {
+        return Ok(Identity::Foreign);
+    }
+    let message = format!(
+        "snapshot {} was taken of {} on {}, not of {}",
+        request.target.id, was.root, was.host, own.root
+    );
+    Err(Error::refused("foreign-workspace", message)
+        .with_hint("restore it --into another directory, adopt its chain with `backtrail capture --chain KEY --adopt`, or pass --foreign (nothing is deleted then)"))
+}
+
+/// What the target does not cover, and the rules then.
+async fn cover(store: &dyn Store, target: &Snapshot) -> Result<Cover> {
+    let records = match (&target.coverage.records, &target.coverage.records_ref) {
+        (Some(records), _) => records.clone(),
+        (None, Some(r)) => decode_records(&content::read_all(store, r).await?)?,
+        (None, None) => Vec::new(),
+    };
+    let rules = RuleSet::decode(&content::read_all(store, &target.rules).await?)?;
+    Ok(Cover::new(records, Some(rules.matcher())))
+}
+
+/// One walk; nothing is stored and no cache is written.
+async fn look(
+    recorder: &Recorder,
+    request: &RestoreRequest,
+    unread: &BTreeSet<RelPath>,
+) -> Result<Observed> {
+    let (dir, root) = (recorder.settings().cache_dir.clone(), recorder.root().clone());
+    let cache = blocking(move || Ok(StatCache::load(dir.as_deref(), &root))).await?;
+    let mut settings = recorder.settings().observe.clone();
+    settings.rehash |= request.rehash;
+    settings.must_store = unread.clone();
+    // How many files there are is a question for captures; the bank takes them all.
+    settings.max_files = u64::MAX;
+    let (ctx, root) = (recorder.context(), recorder.root());
+    Ok(observe::observe(ctx, root, &settings, cache, None).await?.observed)
+}
+
+struct Inputs<'a> {
+    recorder: &'a Recorder,
+    request: &'a RestoreRequest,
+    head: Option<&'a Snapshot>,
+    cover: &'a Cover,
+    identity: Identity,
+}
+
+impl Inputs<'_> {
+    async fn plan(&self, observed: &Observed) -> Result<Plan> {
+        let (request, recorder) = (self.request, self.recorder);
+        let source = Stored(&**recorder.store());
+        let tree = &request.target.root;
+        let view = load_target(&source, tree, Some(observed), &request.scope).await?;
+        let base_view: Option<TargetView> = match (&request.base, self.head) {
+            (RequestBase::Head, Some(head)) => {
+                Some(load_target(&source, &head.root, Some(observed), &request.scope).await?)
+            }
+            _ => None,
+        };
+        let base = match (&request.base, &base_view) {
+            (RequestBase::States(states), _) => Base::States(states),
+            (_, Some(view)) => Base::Tree(view),
+            _ => Base::None,
+        };
+        let root = recorder.root();
+        let now = observed.rules.matcher();
+        let mut plan = plan::make(&PlanInput {
+            kind: request.kind,
+            workspace: PlanWorkspace {
+                key: root.key.clone(),
+                root: root.text(),
+                device: root.stat.device,
+                inode: root.stat.inode,
+            },
+            target: PlanTarget {
+                snapshot: request.target.id.clone(),
+                label: request.label.clone(),
+                run: request.run.clone(),
+                root_tree: tree.digest,
+            },
+            view: &view,
+            cover: self.cover,
+            observed: Some(observed),
+            now: &now,
+            base,
+            base_id: self.head.map(|h| h.id.clone()),
+            scope: &request.scope,
+            foreseen: &request.foreseen,
+            left: &request.left,
+            protected: &request.protected,
+            options: &request.options,
+            identity: self.identity,
+            case_folding: self.folds_case(observed).await?,
+            free: self.free().await?,
+        })?;
+        if let Some(rebuilt) = observed.warnings.iter().find(|w| w.code == "rule-line") {
+            let (code, message) = (rebuilt.code.to_owned(), rebuilt.hint.clone());
+            plan.warnings.push(plan::PlanWarning { code, message });
+        }
+        Ok(plan)
+    }
+
+    /// Asked of the first name in the root that holds a letter.
+    async fn folds_case(&self, observed: &Observed) -> Result<bool> {
+        let letter = |n: &[u8]| n.iter().any(u8::is_ascii_alphabetic);
+        let name = observed.dirs.first().and_then(|d| d.entries.iter().find(|e| letter(&e.name)));
+        let Some(name) = name.map(|e| e.name.clone()) else { return Ok(false) };
+        let dir = Arc::clone(&self.recorder.root().dir);
+        // A name that went meanwhile says nothing; the case-sensitive answer is the
+        // common one, and a clash is refused by the system then.
+        blocking(move || Ok(probe::folds_case(&dir, &name).unwrap_or(false))).await
+    }
+
+    async fn free(&self) -> Result<Free> {
+        let dir = Arc::clone(&self.recorder.root().dir);
+        let workspace = blocking(move || Ok(dir.free_bytes().ok().map(|f| f.0))).await?;
+        let store = self.recorder.store().health().await.ok().and_then(|h| h.free_bytes);
+        Ok(Free { workspace, store })
+    }
+}

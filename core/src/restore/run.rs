@@ -1,0 +1,421 @@
+//! The whole line: observe → plan → confirm → lock → bank → stage → journal → swap →
+//! delete → verify → commit. [`run`] reads from top to bottom as it happens.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::apply::{self, Applied};
+use super::bank::{self, Banked};
+use super::close::close;
+use super::fresh;
+use super::journal::{
+    JOURNAL_VERSION, Journal, JournalRun, JournalState, JournalWorkspace, Keeper, PLAN, StagingDir,
+    write_copy,
+};
+use super::late;
+use super::operation;
+use super::owner::Owner;
+use super::prepare::prepare;
+use super::recover::{Place, end_rolled_back, settle};
+use super::request::{Hooks, RestoreRequest};
+use super::result::{RestoreResult, ResultState};
+use super::stage::{self, Content, Stage};
+use super::work::Work;
+use super::{blocking, revert};
+use crate::capture::Recorder;
+use crate::clock::Timestamp;
+use crate::error::{Error, Result};
+use crate::fsx::Stat;
+use crate::ids::TransactionId;
+use crate::plan::Plan;
+use crate::snapshot::doc::BankNote;
+use crate::snapshot::tree::{Body, Ref};
+use crate::store::{Guard, LockMode, LockName, LockRequest};
+
+/// Puts a snapshot back in place. The recorder's chain is the one that gets the bank.
+///
+/// Errors of kind `Refused` (exit 4) and `Busy` (5) mean that nothing was changed;
+/// `Failed` (1) that it was rolled back, or says what to run. What was kept or not
+/// covered is in the result, whose exit code is 3 then.
+pub async fn run(
+    recorder: &Recorder,
+    request: &RestoreRequest,
+    hooks: &dyn Hooks,
+) -> Result<RestoreResult> {
+    let started = recorder.context().clock.now();
+    if let Some(result) = operation::recorded(recorder, request).await? {
+        return Ok(result);
+    }
+    let prepared = prepare(recorder, request).await?;
+    let plan = prepared.plan;
+    if let Some(refusal) = plan.refusal(&request.options) {
+        return Err(refusal);
+    }
+    check_digest(request, &plan)?;
+    if request.dry_run || plan.is_empty() {
+        let state = if request.dry_run { ResultState::Planned } else { ResultState::Unchanged };
+        let mut result = RestoreResult::of_plan(&plan, state, request.full);
+        result.elapsed_ms = elapsed_ms(recorder, started);
+        return Ok(result);
+    }
+    hooks.confirm(&plan, prepared.identity).await?;
+    let _workspace = lock(recorder, request).await?;
+    // Somebody may have done the same while this waited for the lock.
+    if let Some(result) = operation::recorded(recorder, request).await? {
+        return Ok(result);
+    }
+    settle(&place(recorder)).await?;
+    recorder.root().check_same()?;
+    let transaction = TransactionId::new(format!("tx-{}", recorder.context().ids.hex(8)?))?;
+    let line = Line { recorder, request, hooks, plan: &plan, transaction, started };
+    let parked = hooks.locked(&line.transaction, &plan).await?;
+    let done = line.transact(parked).await;
+    if done.is_err() {
+        hooks.abandoned(&line.transaction).await;
+    }
+    done
+}
+
+fn check_digest(request: &RestoreRequest, plan: &Plan) -> Result<()> {
+    let Some(wanted) = &request.plan_digest else { return Ok(()) };
+    if wanted.len() < 16 {
+        return Err(Error::invalid("a plan digest is given by at least 16 hex digits"));
+    }
+    if plan.digest.hex().starts_with(wanted.as_str()) {
+        return Ok(());
+    }
+    let counts = &plan.counts;
+    let message = format!(
+        "the plan is another one now, {}: {} written, {} deleted, {} kept",
+        plan.digest, counts.written, counts.deleted, counts.kept
+    );
+    Err(Error::refused("plan-changed", message).with_detail("plan", plan.digest.hex()))
+}
+
+async fn lock(recorder: &Recorder, request: &RestoreRequest) -> Result<Guard> {
+    let name = LockName::Workspace(recorder.root().key.clone());
+    let (wait, command) = (recorder.settings().wait, &request.command);
+    recorder.store().lock(LockRequest::new(name, LockMode::Exclusive, wait, command)).await
+}
+
+fn place(recorder: &Recorder) -> Place {
+    let (store, ctx) = (Arc::clone(recorder.store()), recorder.context().clone());
+    Place { store, ctx, root: recorder.root().clone() }
+}
+
+fn elapsed_ms(recorder: &Recorder, started: Timestamp) -> u64 {
+    let now = recorder.context().clock.now();
+    u64::try_from((now.0 - started.0) / 1_000_000).unwrap_or(0)
+}
+
+/// A transaction under its lock.
+struct Line<'a> {
+    recorder: &'a Recorder,
+    request: &'a RestoreRequest,
+    hooks: &'a dyn Hooks,
+    plan: &'a Plan,
+    transaction: TransactionId,
+    started: Timestamp,
+}
+
+/// What is known once all lies staged and the journal is durable.
+struct Staged {
+    work: Arc<Work>,
+    keeper: Keeper,
+    banked: Banked,
+}
+
+impl Line<'_> {
+    async fn transact(&self, parked: Option<JournalRun>) -> Result<RestoreResult> {
+        let mut staged = self.stage(parked).await?;
+        let applied = self.apply(&mut staged).await;
+        match applied {
+            Ok((done, stats, late)) => self.commit(staged, done, stats, late).await,
+            Err(e) => Err(self.roll_back(staged, e).await),
+        }
+    }
+
+    /// Bank, stage, journal. Nothing in the workspace has changed when this fails.
+    async fn stage(&self, parked: Option<JournalRun>) -> Result<Staged> {
+        let (recorder, plan) = (self.recorder, self.plan);
+        let ctx = recorder.context();
+        let note = BankNote {
+            transaction: self.transaction.to_string(),
+            target: plan.target.snapshot.to_string(),
+            plan_digest: plan.digest.hex(),
+            partial: false,
+        };
+        ctx.progress.phase("bank", None, None);
+        let banked = bank::bank(recorder, &plan.steps, note).await?;
+        ctx.faults.reach("restore.banked")?;
+
+        let store = &**recorder.store();
+        let owner = Owner::new(ctx, self.transaction.as_str(), &store.info().url);
+        let (root, steps) = (Arc::clone(&recorder.root().dir), plan.steps.clone());
+        let (special, o) = (self.request.special_modes, owner.clone());
+        let work = blocking(move || {
+            let stage = Stage::create(&root, &o, &steps)?;
+            Ok(Arc::new(Work::new(root, stage, steps, special)?))
+        })
+        .await?;
+        match self.fill(&work, parked, owner, &banked).await {
+            Ok(keeper) => Ok(Staged { work, keeper, banked }),
+            Err(e) => {
+                let _ = blocking(move || {
+                    work.stage.remove();
+                    Ok(())
+                })
+                .await;
+                Err(e)
+            }
+        }
+    }
+
+    async fn fill(
+        &self,
+        work: &Arc<Work>,
+        parked: Option<JournalRun>,
+        owner: Owner,
+        banked: &Banked,
+    ) -> Result<Keeper> {
+        let (recorder, plan) = (self.recorder, self.plan);
+        let (store, ctx) = (&**recorder.store(), recorder.context());
+        let files = plan.counts.written;
+        ctx.progress.phase("stage", Some(files), Some(plan.bytes.to_write));
+        let threads = recorder.settings().observe.threads;
+        stage::fill(work, store, ctx, contents(plan), threads).await?;
+        ctx.faults.reach("restore.staged")?;
+
+        let body = serde_json::to_vec(plan)
+            .map_err(|e| Error::failed("journal", "the plan cannot be written").with_source(e))?;
+        // Prune must see the journal before it may sweep the plan.
+        let hold = fresh::hold(recorder, &self.request.command).await?;
+        let reference = fresh::put(store, &body).await?;
+        let journal = self.journal(work, parked, owner, banked, reference);
+        let w = Arc::clone(work);
+        blocking(move || write_copy(&w.stage, PLAN, &body)).await?;
+        let mut keeper = Keeper::new(journal);
+        let entered = keeper.enter(JournalState::Prepared, work, ctx, store).await;
+        hold.release().await?;
+        entered??;
+        let reached = ctx.faults.reach("restore.journal");
+        if let Err(e) = reached {
+            end_rolled_back(&mut keeper, work, ctx, store).await?;
+            return Err(e);
+        }
+        Ok(keeper)
+    }
+
+    fn journal(
+        &self,
+        work: &Work,
+        parked: Option<JournalRun>,
+        owner: Owner,
+        banked: &Banked,
+        plan: Ref,
+    ) -> Journal {
+        let to_value = |v: serde_json::Result<serde_json::Value>| v.unwrap_or_default();
+        let w = &self.plan.workspace;
+        let at = |p: &stage::StagePlace| StagingDir { device: p.device, dir: p.at.clone() };
+        let started_at = self.started.rfc3339();
+        Journal {
+            format_version: JOURNAL_VERSION,
+            cas_version: 0,
+            transaction: self.transaction.clone(),
+            kind: self.plan.kind.as_str().to_owned(),
+            state: JournalState::Prepared,
+            workspace: JournalWorkspace {
+                key: w.key.to_string(),
+                root: w.root.clone(),
+                device: w.device,
+                inode: w.inode,
+            },
+            target: to_value(serde_json::to_value(&self.plan.target)),
+            target_snapshot: Some(self.plan.target.snapshot.clone()),
+            bank: Some(banked.bank.clone()),
+            plan,
+            plan_digest: self.plan.digest,
+            request_digest: self.request.digest(),
+            operation_digest: operation::digest(self.request),
+            staging: work.stage.places.iter().map(at).collect(),
+            narrow: work.narrow.clone(),
+            special_modes: self.request.special_modes,
+            run: parked,
+            owner,
+            command: self.request.command.clone(),
+            change: self.request.change.clone(),
+            scope: to_value(serde_json::to_value(&self.plan.scope)),
+            counts: to_value(serde_json::to_value(self.plan.counts)),
+            updated_at: started_at.clone(),
+            started_at,
+            third: Vec::new(),
+            third_count: 0,
+            result: None,
+            extra: serde_json::Map::new(),
+        }
+    }
+
+    /// Swap, delete, verify, and the caller's decision. An error leaves it to
+    /// [`Line::roll_back`].
+    async fn apply(
+        &self,
+        staged: &mut Staged,
+    ) -> Result<(Applied, Vec<Option<Stat>>, u64)> {
+        let ctx = self.recorder.context();
+        let store = &**self.recorder.store();
+        let (work, cancel) = (Arc::clone(&staged.work), ctx.cancel.clone());
+        let checked = blocking(move || {
+            apply::sync(&work)?;
+            work.check(&cancel)
+        })
+        .await?;
+        staged.keeper.enter(JournalState::Applying, &staged.work, ctx, store).await??;
+        ctx.faults.reach("restore.applying")?;
+        ctx.progress.phase("apply", Some(self.plan.steps.len() as u64), None);
+        let (work, context) = (Arc::clone(&staged.work), ctx.clone());
+        let (done, stats) =
+            blocking(move || apply::apply_and_verify(&work, &context, &checked)).await?;
+        staged.keeper.enter(JournalState::Applied, &staged.work, ctx, store).await??;
+        let late = late::bank(self.recorder, &staged.work, &done, &staged.banked).await?;
+        self.recorder.root().check_same()?;
+        self.hooks.applied(&self.transaction, self.plan, &staged.banked.bank).await?;
+        Ok((done, stats, late))
+    }
+
+    /// From here on only forward: what fails now is a warning, and the next command
+    /// ends it.
+    async fn commit(
+        &self,
+        staged: Staged,
+        done: Applied,
+        stats: Vec<Option<Stat>>,
+        late: u64,
+    ) -> Result<RestoreResult> {
+        let Staged { work, mut keeper, banked } = staged;
+        let (recorder, ctx) = (self.recorder, self.recorder.context());
+        let store = recorder.store();
+        let mut result = self.result(&done, &banked, late);
+        keeper.journal.result = serde_json::to_value(&result).ok();
+        // Not entered in staging: the originals decide nothing any more, but the state
+        // on disk says `applied`, and that is for a person to end.
+        let saved = keeper.enter(JournalState::Committed, &work, ctx, &**store).await?;
+        ctx.faults.reach("restore.committed")?;
+        let closed = match saved {
+            Ok(()) => self.close(&work, keeper, &banked).await,
+            Err(e) => Err(e),
+        };
+        match closed {
+            Ok(rescued) => {
+                for path in rescued {
+                    result.warn("directory-in-use", format!("{path} was used and stays"));
+                }
+                if let Err(e) = fresh::note(recorder, &work, &stats, self.plan).await {
+                    result.warn("cache-unwritable", e.message().to_owned());
+                }
+            }
+            Err(e) => {
+                result.state = ResultState::Committed;
+                let message = format!("done, but not closed; the next command does: {e}");
+                result.warn("not-closed", message);
+            }
+        }
+        result.elapsed_ms = elapsed_ms(recorder, self.started);
+        Ok(result)
+    }
+
+    async fn close(
+        &self,
+        work: &Arc<Work>,
+        keeper: Keeper,
+        banked: &Banked,
+    ) -> Result<Vec<crate::path::RelPath>> {
+        self.hooks.committed(&self.transaction, self.plan, &banked.bank).await?;
+        close(self.recorder.store(), self.recorder.context(), work, keeper).await
+    }
+
+    fn result(&self, done: &Applied, banked: &Banked, late: u64) -> RestoreResult {
+        let mut result = RestoreResult::of_plan(self.plan, ResultState::Closed, self.request.full);
+        result.transaction = Some(self.transaction.clone());
+        result.bank = Some(banked.bank.clone());
+        result.bytes.banked = banked.bytes;
+        result.counts.hard_links_split = done.hard_links_split;
+        result.counts.late_writes = late;
+        if late > 0 {
+            let message = format!("{late} files were written on while they were replaced; what was written is banked");
+            result.warn("late-write", message);
+        }
+        if let Some(first) = done.owner_lost.first() {
+            let (n, more) = (done.owner_lost.len(), "could not keep their owner or group");
+            result.warn("owner-lost", format!("{n} files {more}, {first} first"));
+        }
+        let special = |s: &&crate::plan::Step| {
+            s.after.kind == crate::diff::StateKind::File
+                && super::effective_mode(s.after.mode, self.request.special_modes) != s.after.mode
+        };
+        let dropped = self.plan.steps.iter().filter(special).count();
+        if dropped > 0 {
+            let message = format!("{dropped} files got no setuid or setgid bit; --special-modes sets it");
+            result.warn("special-modes", message);
+        }
+        for warning in &banked.captured.warnings {
+            result.warn(warning.code, warning.hint.clone());
+        }
+        result
+    }
+
+    /// Puts everything back and says what happened, with the cause's kind and code.
+    async fn roll_back(&self, staged: Staged, cause: Error) -> Error {
+        let Staged { work, mut keeper, .. } = staged;
+        let (ctx, store) = (self.recorder.context(), &**self.recorder.store());
+        // A thread that ended early left its work in an unknown state of its own; so
+        // does a kill. Both are for recovery.
+        let applying = keeper.journal.state != JournalState::Prepared;
+        let entered = match applying {
+            true => keeper.enter(JournalState::RollingBack, &work, ctx, store).await.map(|_| ()),
+            false => Ok(()),
+        };
+        let w = Arc::clone(&work);
+        let reverted = match entered {
+            Ok(()) => {
+                blocking(move || {
+                    let reverted = revert::roll_back(&w, Some(w.begun()))?;
+                    if applying {
+                        apply::sync(&w)?;
+                    }
+                    Ok(reverted)
+                })
+                .await
+            }
+            Err(e) => Err(e),
+        };
+        let ended = match reverted {
+            Ok(reverted) => {
+                keeper.journal.note_third(&reverted.third);
+                end_rolled_back(&mut keeper, &work, ctx, store).await
+            }
+            Err(e) => Err(e),
+        };
+        match ended {
+            Ok(()) => cause.context("nothing was changed"),
+            Err(e) => Error::failed(
+                "rollback-failed",
+                format!("{cause}; and putting everything back failed: {e}"),
+            )
+            .with_hint("mend that, then run `backtrail restore --roll-back`")
+            .with_detail("transaction", self.transaction.to_string()),
+        }
+    }
+}
+
+/// What the steps put in place, by step.
+fn contents(plan: &Plan) -> HashMap<usize, Content> {
+    let body = |(n, step): (usize, &crate::plan::Step)| {
+        let content = match plan.contents.get(&step.path)? {
+            Body::File(r) => Content::File(r.clone()),
+            Body::Symlink(target) => Content::Link(target.clone()),
+            Body::Dir(_) => return None,
+        };
+        step.after.is_leaf().then_some((n, content))
+    };
+    plan.steps.iter().enumerate().filter_map(body).collect()
+}
