@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::capture::{Captured, NewLabel, Recorder, Request};
 use crate::damage;
-use crate::diff::{State, StateKind};
+use crate::diff::State;
 use crate::error::{Error, Kind, Result};
 use crate::ids::Digest;
 use crate::object::content;
@@ -139,10 +139,4 @@ async fn wrong(store: &dyn Store, content: &[Ref]) -> Result<Vec<Digest>> {
         }
     }
     Ok(bad)
-}
-
-/// The states a set of steps leaves behind, by path: what a later undo compares with.
-pub(super) fn states_after(steps: &[Step]) -> std::collections::BTreeMap<RelPath, State> {
-    let after = |s: &Step| (s.path.clone(), s.after.clone());
-    steps.iter().filter(|s| s.after.kind != StateKind::Special).map(after).collect()
 }

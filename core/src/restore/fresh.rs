@@ -86,9 +86,9 @@ pub(super) async fn note(
                 _ => cache.forget(&path),
             }
         }
-        cache.save(&temp).map_err(|e| {
-            Error::failed("cache", format!("the stat cache cannot be written: {e}"))
-        })
+        cache
+            .save(&temp)
+            .map_err(|e| Error::failed("cache", format!("the stat cache cannot be written: {e}")))
     })
     .await
 }

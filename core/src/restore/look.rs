@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::diff::{State, StateKind};
+use crate::diff::State;
 use crate::fsx::{self, Dir, FileKind, ReadFailure, Stat};
 use crate::ids::Digest;
 use crate::path::RelPath;
@@ -82,9 +82,4 @@ pub(super) fn same_inode(a: &Stat, b: &Stat) -> bool {
 /// True if a look equals this side in kind and content.
 pub(super) fn is_side(look: Option<&Look>, side: &State) -> bool {
     look.is_some_and(|l| l.side.same_content(side))
-}
-
-/// True if `side` is a directory.
-pub(super) fn is_dir(side: &State) -> bool {
-    side.kind == StateKind::Dir
 }

@@ -10,16 +10,24 @@ mod bank;
 mod close;
 mod detect;
 mod fill;
+mod fresh;
 mod into;
-mod listing;
 mod journal;
+mod late;
+mod listing;
 mod look;
+mod operation;
 mod operations;
 mod owner;
+mod prepare;
 mod recover;
+mod request;
+mod result;
 mod revert;
+mod run;
 mod stage;
 mod swap;
+mod undo;
 mod work;
 #[cfg(test)]
 mod tests;
@@ -33,6 +41,10 @@ pub use journal::{
 pub use operations::{Change, Entry, EntryState, MAX_ENTRIES, Operations};
 pub use owner::Owner;
 pub use recover::{Direction, Place, Recovered, check, recover, recover_one, settle};
+pub use request::{Hooks, RequestBase, RestoreRequest, Unasked};
+pub use result::{MAX_LISTED, RestoreBytes, RestoreCounts, RestoreResult, ResultState};
+pub use run::run;
+pub use undo::{UndoRequest, redo, undo};
 
 use crate::error::{Error, Result};
 use crate::fsx;

@@ -8,14 +8,13 @@ use super::blocking;
 use super::request::{RequestBase, RestoreRequest};
 use crate::capture::Recorder;
 use crate::diff::{Cover, Stored};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::fsx::probe;
 use crate::object::content;
 use crate::observe::{self, Observed};
 use crate::path::RelPath;
 use crate::plan::{
-    self, Base, Free, Identity, Plan, PlanInput, PlanTarget, PlanWorkspace, TargetView,
-    load_target,
+    self, Base, Free, Identity, Plan, PlanInput, PlanTarget, PlanWorkspace, TargetView, load_target,
 };
 use crate::snapshot::chain;
 use crate::snapshot::coverage::decode_records;
@@ -35,7 +34,12 @@ pub(super) async fn prepare(recorder: &Recorder, request: &RestoreRequest) -> Re
     let store = &**recorder.store();
     let refs = chain::load_refs(store, recorder.chain()).await?.refs;
     let head = match &refs.head {
-        Some(id) => Some(chain::read_snapshot(store, recorder.chain(), id).await?),
+        Some(id) => match chain::read_snapshot(store, recorder.chain(), id).await {
+            Ok(head) => Some(head),
+            // Without a base to judge by, it is needed for evidence only.
+            Err(e) if is_damage(&e) && !matches!(request.base, RequestBase::Head) => None,
+            Err(e) => return Err(e),
+        },
         None => None,
     };
     let identity = identity(recorder, request, head.as_ref())?;
@@ -52,6 +56,10 @@ pub(super) async fn prepare(recorder: &Recorder, request: &RestoreRequest) -> Re
         unread = plan.unread;
     }
     Err(Error::failed("internal", "planning did not come to an end"))
+}
+
+fn is_damage(e: &Error) -> bool {
+    matches!(e.kind(), Kind::Corrupt | Kind::NotFound)
 }
 
 /// Whether this directory is the one the target was taken of.

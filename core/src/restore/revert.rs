@@ -38,6 +38,9 @@ enum Outcome {
 pub(super) fn roll_back(work: &Work, attempted: Option<usize>) -> Result<Reverted> {
     let count = attempted.unwrap_or(work.order.len()).min(work.order.len());
     let mut out = Reverted::default();
+    if count == 0 {
+        return Ok(out);
+    }
     let mut failure: Option<Error> = None;
     for n in work.order[..count].iter().rev().copied() {
         match back(work, n) {
@@ -47,7 +50,12 @@ pub(super) fn roll_back(work: &Work, attempted: Option<usize>) -> Result<Reverte
     }
     // A directory that stays because somebody uses it keeps what it was made with.
     let stays = |s: &Step| s.op == Op::Mkdir && out.third.contains(&s.path);
-    let modes = work.dir_modes(|s| if stays(s) { &s.after } else { &s.before });
+    let mut modes = work.dir_modes(|s| if stays(s) { &s.after } else { &s.before });
+    if count < work.order.len() {
+        // Modes come last, so none of the plan's was set yet; somebody else's stays.
+        let stays = |p: &RelPath| out.third.contains(p);
+        modes.retain(|(path, _)| work.narrow.contains_key(path) || stays(path));
+    }
     settle(work, modes, failure, out)
 }
 

@@ -257,10 +257,7 @@ impl Line<'_> {
 
     /// Swap, delete, verify, and the caller's decision. An error leaves it to
     /// [`Line::roll_back`].
-    async fn apply(
-        &self,
-        staged: &mut Staged,
-    ) -> Result<(Applied, Vec<Option<Stat>>, u64)> {
+    async fn apply(&self, staged: &mut Staged) -> Result<(Applied, Vec<Option<Stat>>, u64)> {
         let ctx = self.recorder.context();
         let store = &**self.recorder.store();
         let (work, cancel) = (Arc::clone(&staged.work), ctx.cancel.clone());
@@ -341,7 +338,9 @@ impl Line<'_> {
         result.counts.hard_links_split = done.hard_links_split;
         result.counts.late_writes = late;
         if late > 0 {
-            let message = format!("{late} files were written on while they were replaced; what was written is banked");
+            let message = format!(
+                "{late} files were written on while they were replaced; what was written is banked"
+            );
             result.warn("late-write", message);
         }
         if let Some(first) = done.owner_lost.first() {
@@ -354,7 +353,8 @@ impl Line<'_> {
         };
         let dropped = self.plan.steps.iter().filter(special).count();
         if dropped > 0 {
-            let message = format!("{dropped} files got no setuid or setgid bit; --special-modes sets it");
+            let message =
+                format!("{dropped} files got no setuid or setgid bit; --special-modes sets it");
             result.warn("special-modes", message);
         }
         for warning in &banked.captured.warnings {
@@ -367,8 +367,6 @@ impl Line<'_> {
     async fn roll_back(&self, staged: Staged, cause: Error) -> Error {
         let Staged { work, mut keeper, .. } = staged;
         let (ctx, store) = (self.recorder.context(), &**self.recorder.store());
-        // A thread that ended early left its work in an unknown state of its own; so
-        // does a kill. Both are for recovery.
         let applying = keeper.journal.state != JournalState::Prepared;
         let entered = match applying {
             true => keeper.enter(JournalState::RollingBack, &work, ctx, store).await.map(|_| ()),

@@ -112,12 +112,7 @@ async fn again(
 }
 
 /// The snapshot that holds what an operation displaced.
-async fn held(
-    recorder: &Recorder,
-    entry: &Entry,
-    bank: &BankRef,
-    write: bool,
-) -> Result<Snapshot> {
+async fn held(recorder: &Recorder, entry: &Entry, bank: &BankRef, write: bool) -> Result<Snapshot> {
     let store = &**recorder.store();
     match chain::read_snapshot(store, &bank.chain, &bank.snapshot).await {
         Err(e) if e.is_not_found() => {}
