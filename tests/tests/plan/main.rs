@@ -1,0 +1,7 @@
+//! Plans and diffs over worlds in memory: the pure parts of restore.
+
+mod decide;
+mod diff;
+mod model;
+mod setup;
+mod world;
