@@ -19,8 +19,10 @@ use crate::open::OpenOptions;
 
 /// The store format this build writes.
 const FORMAT_VERSION: u64 = 1;
-/// What a store directory may hold before it has a marker: all that we make.
+/// What a store directory may hold before it has a marker: all that we make, and the
+/// marker that another process makes while we look.
 const OUR_NAMES: &[&str] = &[
+    "store.json",
     "workspace-objects",
     "runs",
     "run-tombstones",

@@ -67,18 +67,28 @@ enum Slot {
     Lost,
 }
 
-struct DeferredHold(Arc<Mutex<Slot>>);
+struct DeferredHold {
+    handle: Arc<Handle>,
+    slot: Arc<Mutex<Slot>>,
+}
 
 #[async_trait]
 impl HeldLock for DeferredHold {
     fn token(&self) -> u64 {
-        match &*locked(&self.0) {
+        match &*locked(&self.slot) {
             Slot::Held(hold) => hold.token,
             _ => 0,
         }
     }
     fn is_lost(&self) -> bool {
-        match &*locked(&self.0) {
+        // Another process may have made the store meanwhile: then it is time to take
+        // the lock, or to learn that somebody else has it.
+        if matches!(&*locked(&self.slot), Slot::Waiting)
+            && let Ok(Some(root)) = self.handle.read()
+        {
+            self.handle.take_deferred(&root);
+        }
+        match &*locked(&self.slot) {
             Slot::Waiting => false,
             Slot::Held(hold) => hold.is_lost(),
             Slot::Lost => true,
@@ -209,10 +219,10 @@ impl LocalStore {
 }
 
 impl Attempt {
-    fn once(&mut self, handle: &Handle) -> Result<Try> {
+    fn once(&mut self, handle: &Arc<Handle>) -> Result<Try> {
         let exclusive = self.request.mode == LockMode::Exclusive;
         let root = match handle.read()? {
-            None if !exclusive => return Ok(Try::Taken(handle.defer(&self.request))),
+            None if !exclusive => return Ok(Try::Taken(defer(handle, &self.request))),
             _ if exclusive => handle.write()?,
             None => handle.write()?,
             Some(root) => root,
@@ -365,19 +375,20 @@ fn flock(fd: &OwnedFd, how: FlockOperation) -> Result<bool> {
     }
 }
 
+/// Puts a Shared lock off until there is a store.
+fn defer(handle: &Arc<Handle>, request: &LockRequest) -> Box<dyn HeldLock> {
+    let slot = Arc::new(Mutex::new(Slot::Waiting));
+    let deferred = Deferred { request: request.clone(), slot: Arc::downgrade(&slot) };
+    locked(&handle.deferred).push(deferred);
+    Box::new(DeferredHold { handle: handle.clone(), slot })
+}
+
 impl Handle {
     /// Between half of `poll` and all of it, so that waiters do not march in step.
     fn jitter(&self, poll: Duration) -> Result<Duration> {
         let mut byte = [0];
         self.options.ids.fill(&mut byte)?;
         Ok(poll / 2 + poll / 2 * u32::from(byte[0]) / 255)
-    }
-
-    fn defer(&self, request: &LockRequest) -> Box<dyn HeldLock> {
-        let slot = Arc::new(Mutex::new(Slot::Waiting));
-        let deferred = Deferred { request: request.clone(), slot: Arc::downgrade(&slot) };
-        locked(&self.deferred).push(deferred);
-        Box::new(DeferredHold(slot))
     }
 
     /// Takes the locks that were asked for before there was a store.

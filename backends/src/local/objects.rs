@@ -14,7 +14,7 @@ use backtrail_core::ids::Digest;
 use backtrail_core::object::codec::{self, HEADER_BYTES, Header};
 use backtrail_core::store::{DeleteOutcome, MAX_BYTES, Object, PutObjects, PutOutcome};
 use bytes::Bytes;
-use rustix::fs as rfs;
+use rustix::fs::{self as rfs, FileType};
 
 use super::fs::{self, Root};
 use super::handle::{Handle, locked};
@@ -107,6 +107,10 @@ fn read_file(root: &Root, digest: &Digest, rel: &str, compressed: bool) -> Resul
         },
     };
     let stat = rfs::fstat(&fd).map_err(|e| root.error("read", rel, e.into()))?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+        // No file can replace it, so this is no object to be healed.
+        return Err(corrupt(digest, "a directory"));
+    }
     if !fs::is_file(&stat) {
         return Ok(Found::Wrong(corrupt(digest, "no regular file")));
     }
@@ -319,22 +323,44 @@ impl Handle {
         self.reach("store.object.synced")?;
         let mut dirs = BTreeSet::new();
         for (digest, staged) in work {
-            let dir = self.name(root, &top, digest, staged)?;
-            dirs.insert(dir);
+            match self.name(root, &top, digest, staged) {
+                Ok(dir) => {
+                    dirs.insert(dir);
+                }
+                // One object without a name keeps no other from its own.
+                Err(e) => self.lose(root, digest, e.message()),
+            }
             self.reach("store.object.named")?;
         }
+        self.sync_names(root, &top, &dirs, new_dirs).map_err(failed)
+    }
+
+    fn sync_names(
+        &self,
+        root: &Root,
+        top: &OwnedFd,
+        dirs: &BTreeSet<String>,
+        new_dirs: bool,
+    ) -> io::Result<()> {
         if dirs.len() > SYNC_EACH {
-            return self.sync.everything(&top).map_err(failed);
+            return self.sync.everything(top);
         }
-        for dir in &dirs {
-            let fd = root.dir(dir).map_err(failed)?;
-            self.sync.dir(fd).map_err(failed)?;
+        for dir in dirs {
+            self.sync.dir(root.dir(dir)?)?;
         }
         if new_dirs {
-            self.sync.dir(&top).map_err(failed)?;
-            self.sync.dir(&root.fd).map_err(failed)?;
+            self.sync.dir(top)?;
+            self.sync.dir(&root.fd)?;
         }
         Ok(())
+    }
+
+    fn lose(&self, root: &Root, digest: &Digest, why: &str) {
+        let mut pending = locked(&self.pending);
+        if let Some(staged) = pending.take(digest) {
+            remove(root, &dir_of(digest), &staged.temp);
+        }
+        pending.lost.insert(*digest, why.to_owned());
     }
 
     /// Gives a staged object its final name; its fan-out directory. The names lead
@@ -354,12 +380,8 @@ impl Handle {
     /// After a failed barrier nothing of it may be taken for stored: the kernel may
     /// have dropped the bytes, so syncing once more would prove nothing.
     fn give_up(&self, root: &Root, work: &[(Digest, Staged)], why: &str) {
-        let mut pending = locked(&self.pending);
-        for (digest, staged) in work {
-            if pending.take(digest).is_some() {
-                remove(root, &dir_of(digest), &staged.temp);
-            }
-            pending.lost.insert(*digest, why.to_owned());
+        for (digest, _) in work {
+            self.lose(root, digest, why);
         }
     }
 

@@ -82,6 +82,22 @@ async fn reading_creates_nothing() {
 }
 
 #[tokio::test]
+async fn a_lock_asked_for_before_the_store_was_made_elsewhere_is_taken_or_lost() {
+    let temp = tempfile::tempdir().expect("temp dir");
+    let dir = temp.path().join("store");
+    let (early, other) = (store(&dir), store(&dir));
+    let request = |name, mode| LockRequest::new(name, mode, Duration::ZERO, "list");
+    let taken = early.lock(request(LockName::Objects, LockMode::Shared)).await.expect("shared");
+    let lost = early.lock(request(LockName::Prune, LockMode::Shared)).await.expect("shared");
+    let guard = other.lock(request(LockName::Prune, LockMode::Exclusive)).await.expect("free");
+    taken.check().expect("taken now");
+    assert_eq!(lost.check().expect_err("somebody has it").kind(), Kind::LostLease);
+    let busy = other.lock(request(LockName::Objects, LockMode::Exclusive)).await;
+    assert_eq!(busy.expect_err("held").kind(), Kind::Busy);
+    guard.check().expect("held");
+}
+
+#[tokio::test]
 async fn objects_get_their_names_at_the_barrier() {
     let temp = tempfile::tempdir().expect("temp dir");
     let dir = temp.path().join("store");
