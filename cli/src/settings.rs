@@ -206,23 +206,23 @@ impl Settings {
     ) -> Result<Self> {
         let get = Found(&found);
         let cores = || std::thread::available_parallelism().map_or(2, usize::from);
-        let dir = |key| get.optional(key, |s| value::directory(s));
+        let dir = |key| get.optional(key, value::directory);
         Ok(Self {
             store: get.optional("store", |s| Ok(s.to_owned()))?,
             workspace,
             cache_dir: dir("cache_dir")?
                 .or_else(|| env.xdg("XDG_CACHE_HOME", ".cache").map(|d| d.join("backtrail"))),
             state_dir: env.xdg("XDG_STATE_HOME", ".local/state").map(|d| d.join("backtrail")),
-            wait: get.required("wait", |s| value::duration_from_zero(s))?,
+            wait: get.required("wait", value::duration_from_zero)?,
             threads: get
                 .optional("threads", |s| value::count(s, 256))?
                 .map_or_else(cores, |n| n as usize),
             compress: get.required("compression", |s| value::word(s, &["off", "zstd"]))? == 1,
-            max_file_bytes: get.required("capture.max_file", |s| value::size(s))?,
+            max_file_bytes: get.required("capture.max_file", value::size)?,
             max_files: get
                 .required("capture.max_files", |s| value::count(s, u64::from(u32::MAX)))?,
-            safety_window: get.required("capture.safety_window", |s| value::safety_window(s))?,
-            capture_timeout: get.optional("capture.timeout", |s| value::duration(s))?,
+            safety_window: get.required("capture.safety_window", value::safety_window)?,
+            capture_timeout: get.optional("capture.timeout", value::duration)?,
             recover: match get
                 .required("restore.recover", |s| value::word(s, &["ask", "finish", "rollback"]))?
             {
@@ -232,8 +232,8 @@ impl Settings {
             },
             keep: get.required("retention.keep", |s| value::count(s, u64::MAX))?,
             bank_keep: get.required("retention.bank_keep", |s| value::count(s, u64::MAX))?,
-            bank_age: get.required("retention.bank_age", |s| value::duration(s))?,
-            grace: get.required("prune.grace", |s| value::duration_from_zero(s))?,
+            bank_age: get.required("retention.bank_age", value::duration)?,
+            grace: get.required("prune.grace", value::duration_from_zero)?,
             unsafe_no_fsync: get.required("unsafe_no_fsync", |s| value::word(s, &["0", "1"]))? == 1,
             found,
         })

@@ -165,7 +165,7 @@ fn is_current(root: &Root, base: &str, file: &OwnedFd) -> bool {
     }
 }
 
-fn read_holder(root: &Root, base: &str) -> Holder {
+pub(super) fn read_holder(root: &Root, base: &str) -> Holder {
     let read = || -> Option<Holder> {
         let fd = root.at(&format!("{base}.holder"), fs::READ).ok()?;
         let body = fs::read_at(fd, 0, 64 * 1024).ok()?;

@@ -5,6 +5,7 @@ mod documents;
 mod events;
 mod fs;
 mod handle;
+mod holders;
 mod listing;
 mod locks;
 mod objects;
@@ -12,6 +13,8 @@ mod publish;
 mod runlog;
 #[cfg(test)]
 mod tests;
+
+pub use holders::holders;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -146,7 +146,7 @@ fn print(app: &App, place: &Place, c: &Captured, dry_run: bool) {
             .map(|id| format!(" {}", app.out.paint(Paint::Id, &id.as_str()[..super::SHORT])));
     let id = id.unwrap_or_default();
     let took = format::elapsed(c.elapsed_ms);
-    if !c.created && !(dry_run && c.id.is_none()) {
+    if !c.created && (!dry_run || c.id.is_some()) {
         let files = format::count(c.counts.files, "file");
         app.out.summary(format!("unchanged{id}  {files}  {took}"));
     } else {

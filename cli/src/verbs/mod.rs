@@ -4,6 +4,7 @@ mod capture;
 mod completions;
 mod config;
 mod diff;
+mod doctor;
 mod explain;
 mod label;
 mod list;
@@ -44,6 +45,8 @@ pub(crate) enum Verb {
     Prune(Box<prune::Args>),
     /// Check that what the store should hold is there, and right
     Verify(verify::Args),
+    /// Check store, history, workspace and host; mend what can be
+    Doctor(doctor::Args),
     /// Show what history takes, and what deleting a chain would free
     Size(size::Args),
     /// Say what a capture would do with a path, and which rule decided
@@ -69,6 +72,7 @@ impl Verb {
             Self::Show(args) => show::run(app, &args).await,
             Self::Prune(args) => prune::run(app, &args).await,
             Self::Verify(args) => verify::run(app, &args).await,
+            Self::Doctor(args) => doctor::run(app, &args).await,
             Self::Size(args) => size::run(app, &args).await,
             Self::Diff(args) => diff::run(app, &args).await,
             Self::Explain(args) => explain::run(app, &args).await,

@@ -3,6 +3,7 @@
 mod capture;
 mod config;
 mod diff;
+mod doctor;
 mod explain;
 mod history;
 mod reference;

@@ -6,6 +6,7 @@
 //! the walk meets their directory, so loading costs a hash and an index.
 
 mod block;
+mod vanished;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use block::Reader;
 pub use block::{Block, Cached, CachedStat, Names};
 use bytes::Bytes;
+pub use vanished::{remove_vanished, vanished};
 
 use super::root::{Root, path_bytes};
 use crate::fsx::{self, Dir, FileKind, Stat};
