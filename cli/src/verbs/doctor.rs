@@ -1,11 +1,10 @@
 //! `doctor`: is everything in order, and what to do where it is not.
 
-mod checks;
 mod fix;
 mod host;
 
-use backtrail_core::error::Result;
-use serde::Serialize;
+use backtrail_core::doctor::{self, Check, Status};
+use backtrail_core::error::{Error, Result};
 use serde_json::json;
 
 use crate::confirm;
@@ -22,51 +21,12 @@ Examples:
   backtrail doctor --fix --yes
   backtrail doctor --json")]
 pub(crate) struct Args {
-    /// Rebuild lost refs, remove stale leftovers, store damaged objects again
+    /// Write lost refs, remove stale leftovers, store damaged objects again
     #[arg(long)]
     fix: bool,
     /// Agree beforehand
     #[arg(short, long, requires = "fix")]
     yes: bool,
-}
-
-/// How a check came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Status {
-    Ok,
-    Warn,
-    Fail,
-}
-
-/// One check.
-#[derive(Serialize)]
-struct Check {
-    name: &'static str,
-    status: Status,
-    detail: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<String>,
-    /// The exit code that a failure asks for.
-    #[serde(skip)]
-    code: Code,
-}
-
-impl Check {
-    fn ok(name: &'static str, detail: impl Into<String>) -> Self {
-        let (status, detail) = (Status::Ok, detail.into());
-        Self { name, status, detail, hint: None, code: exit::COMPLETE }
-    }
-    fn warn(name: &'static str, detail: impl Into<String>) -> Self {
-        Self { status: Status::Warn, ..Self::ok(name, detail) }
-    }
-    fn fail(name: &'static str, code: Code, detail: impl Into<String>) -> Self {
-        Self { status: Status::Fail, code, ..Self::ok(name, detail) }
-    }
-    fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
-    }
 }
 
 /// Checks, and mends where asked.
@@ -75,42 +35,49 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
         Ok(at) => at,
         // The store cannot even be opened: that is a finding, not the end of the doctor.
         Err(e) if matches!(exit::of(&e), exit::UNAVAILABLE | exit::CORRUPT) => {
-            let check = Check::fail("store", exit::of(&e), e.message());
-            return Ok(report(app, &[check], &[]));
+            return Ok(report(app, &[unopened(&e)], &[]));
         }
         Err(e) => return Err(e),
     };
-    let mut done = Vec::new();
-    if args.fix {
-        let plan = fix::plan(app, &at).await?;
-        if !plan.is_empty() {
-            if !app.out.is_json() {
-                plan.iter().for_each(|step| app.out.line(format!("to do: {step}")));
-            }
-            if !args.yes {
-                confirm::agree(app, "Do all of this?", "--yes").await?;
-            }
-            for step in plan {
-                let text = step.to_string();
-                fix::apply(app, &at, step).await?;
-                done.push(text);
-            }
-        }
-    }
-    let checks = all(app, &at).await;
+    let done = if args.fix { mend(app, args, &at).await? } else { Vec::new() };
+    let cache_dir = at.settings.cache_dir.as_deref();
+    let mut checks = doctor::doctor(&*at.store, &app.ctx, at.root.as_ref(), cache_dir).await;
+    checks.extend(host::checks(app, &at).await);
     Ok(report(app, &checks, &done))
 }
 
-async fn all(app: &App, at: &Somewhere) -> Vec<Check> {
-    let mut out = checks::store(app, at).await;
-    out.extend(checks::history(at).await);
-    out.extend(checks::workspace(app, at).await);
-    out.extend(host::checks(at).await);
-    out
+fn unopened(e: &Error) -> Check {
+    let (detail, hint) = (e.message().to_owned(), e.hint().map(str::to_owned));
+    Check { name: "store", status: Status::Fail, detail, hint, kind: Some(e.kind()) }
+}
+
+/// Shows what is to be done, asks, does it; what was done, in words.
+async fn mend(app: &App, args: &Args, at: &Somewhere) -> Result<Vec<String>> {
+    let plan = fix::plan(at).await?;
+    if plan.is_empty() {
+        return Ok(Vec::new());
+    }
+    if !app.out.is_json() {
+        plan.iter().for_each(|step| app.out.line(format!("to do: {step}")));
+    }
+    if !args.yes {
+        confirm::agree(app, "Do all of this?", "--yes").await?;
+    }
+    let mut done = Vec::new();
+    for step in plan {
+        done.push(step.to_string());
+        fix::apply(app, at, step).await?;
+    }
+    Ok(done)
 }
 
 fn report(app: &App, checks: &[Check], done: &[String]) -> Code {
-    let code = checks.iter().fold(exit::COMPLETE, |code, c| code.and(c.code));
+    // A failed check ends in 7, 8 or 1, whatever its kind means elsewhere.
+    let code = match doctor::verdict(checks).map(|kind| exit::of(&Error::new(kind, "", ""))) {
+        None => exit::COMPLETE,
+        Some(code @ (exit::CORRUPT | exit::UNAVAILABLE)) => code,
+        Some(_) => exit::FAILED,
+    };
     if app.out.is_json() {
         app.out.json(&json!({ "checks": checks, "fixed": done, "exit_code": code.0 }));
         return code;
@@ -124,9 +91,9 @@ fn report(app: &App, checks: &[Check], done: &[String]) -> Code {
             Status::Warn => app.out.paint(Paint::Warn, "warn"),
             Status::Fail => app.out.paint(Paint::Bad, "fail"),
         };
-        app.out.line(format!("{word} {:<12} {}", c.name, c.detail));
+        app.out.line(format!("{word} {:<10} {}", c.name, c.detail));
         if let Some(hint) = &c.hint {
-            app.out.line(format!("                  {hint}"));
+            app.out.line(format!("{:16}{hint}", ""));
         }
     }
     code

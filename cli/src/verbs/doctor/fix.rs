@@ -5,20 +5,16 @@ use std::path::PathBuf;
 
 use backtrail_core::capture::{Recorder, Request};
 use backtrail_core::damage;
+use backtrail_core::doctor::{self, Fix};
 use backtrail_core::error::{Error, Result};
-use backtrail_core::ids::Chain;
-use backtrail_core::snapshot::chain::{all_chains, load_refs};
-use backtrail_core::store::{DocKey, Expect, docs};
 use backtrail_core::workspace::cache::{remove_vanished, vanished};
 
 use crate::context::{App, Place, Somewhere, blocking, quoted};
 
 /// One step.
 pub(super) enum Step {
-    /// Write the refs that were rebuilt from the snapshot documents.
-    Refs(Chain),
-    /// Remove staging files of the store that are a day old.
-    Staging,
+    /// What the store itself needs.
+    Store(Fix),
     /// Remove the cache of a workspace that is gone.
     Cache(PathBuf, Vec<u8>, PathBuf),
     /// Store damaged objects again from the workspace, by a capture.
@@ -28,8 +24,7 @@ pub(super) enum Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refs(chain) => write!(f, "rebuild the refs of {chain}"),
-            Self::Staging => f.write_str("remove stale staging files of the store"),
+            Self::Store(fix) => fix.fmt(f),
             Self::Cache(_, _, root) => {
                 write!(f, "remove the cache of {}, which is gone", quoted(root))
             }
@@ -41,18 +36,9 @@ impl fmt::Display for Step {
 }
 
 /// Everything there is to do.
-pub(super) async fn plan(_: &App, at: &Somewhere) -> Result<Vec<Step>> {
+pub(super) async fn plan(at: &Somewhere) -> Result<Vec<Step>> {
     let store = &*at.store;
-    if let Err(e) = store.get(&DocKey::Marker).await {
-        return if e.is_not_found() { Ok(Vec::new()) } else { Err(e) };
-    }
-    let mut out = Vec::new();
-    for chain in all_chains(store).await? {
-        if load_refs(store, &chain).await?.rebuilt.is_some() {
-            out.push(Step::Refs(chain));
-        }
-    }
-    out.push(Step::Staging);
+    let mut out: Vec<Step> = doctor::plan(store).await?.into_iter().map(Step::Store).collect();
     if let Some(dir) = at.settings.cache_dir.clone() {
         let gone = blocking(move || Ok((vanished(&dir), dir))).await?;
         out.extend(gone.0.into_iter().map(|(name, root)| Step::Cache(gone.1.clone(), name, root)));
@@ -67,8 +53,7 @@ pub(super) async fn plan(_: &App, at: &Somewhere) -> Result<Vec<Step>> {
 /// Takes one step.
 pub(super) async fn apply(app: &App, at: &Somewhere, step: Step) -> Result<()> {
     match step {
-        Step::Refs(chain) => refs(app, at, &chain).await,
-        Step::Staging => at.store.maintain().await,
+        Step::Store(fix) => doctor::fix(&*at.store, &app.ctx, &[fix]).await,
         Step::Cache(dir, name, _) => {
             blocking(move || {
                 remove_vanished(&dir, &name)
@@ -78,16 +63,6 @@ pub(super) async fn apply(app: &App, at: &Somewhere, step: Step) -> Result<()> {
         }
         Step::Damage(_) => capture(app, at).await,
     }
-}
-
-async fn refs(app: &App, at: &Somewhere, chain: &Chain) -> Result<()> {
-    let loaded = load_refs(&*at.store, chain).await?;
-    if loaded.rebuilt.is_none() {
-        return Ok(()); // somebody else wrote them meanwhile
-    }
-    let expect = loaded.version.map_or(Expect::Absent, Expect::Version);
-    let key = DocKey::Refs(chain.clone());
-    docs::save(&*at.store, &*app.ctx.ids, &key, &loaded.refs, expect, None).await.map(|_| ())
 }
 
 async fn capture(app: &App, at: &Somewhere) -> Result<()> {

@@ -1,39 +1,61 @@
-//! Checks of the host: case folding, reflinks, git.
+//! Checks of what core does not know: holders of locks, other caches, reflinks, git.
 
-use backtrail_core::error::Result;
-use backtrail_core::fsx::{Dir, probe};
-use backtrail_core::workspace::Root;
+use std::path::PathBuf;
 
-use super::Check;
-use crate::context::{Somewhere, blocking};
+use backtrail_backends::host::process_start;
+use backtrail_core::doctor::{Check, Status};
+use backtrail_core::fsx::Dir;
+use backtrail_core::workspace::cache::vanished;
+
+use crate::context::{App, Somewhere, blocking};
 
 /// File systems that can share storage between files.
 const REFLINK: [(u64, &str); 3] =
     [(0x9123_683e, "btrfs"), (0x5846_5342, "xfs"), (0xca45_1a4e, "bcachefs")];
 
+fn ok(name: &'static str, detail: impl Into<String>) -> Check {
+    Check { name, status: Status::Ok, detail: detail.into(), hint: None, kind: None }
+}
+
 /// All of them.
-pub(super) async fn checks(at: &Somewhere) -> Vec<Check> {
-    let root = at.root.clone();
+pub(super) async fn checks(app: &App, at: &Somewhere) -> Vec<Check> {
     let store = at.store.info().local_dir;
+    let (cache, host) = (at.settings.cache_dir.clone(), app.ctx.host.name.clone());
     let checks = blocking(move || {
         let mut out = Vec::new();
-        out.extend(root.as_ref().and_then(case_folding));
-        out.extend(store.and_then(|dir| Dir::open(&dir).ok()).and_then(|d| reflink(&d)));
+        if let Some(dir) = store {
+            out.extend(holders(&dir, &host));
+            out.extend(Dir::open(&dir).ok().and_then(|d| reflink(&d)));
+        }
+        out.extend(cache.and_then(other_caches));
         out.push(git());
         Ok(out)
     });
-    let checks: Result<Vec<Check>> = checks.await;
-    checks.unwrap_or_else(|e| vec![Check::warn("host", e.message())])
+    let failed = |e: backtrail_core::error::Error| {
+        vec![Check { status: Status::Fail, kind: Some(e.kind()), ..ok("host", e.message()) }]
+    };
+    checks.await.unwrap_or_else(failed)
 }
 
-/// Looks at a name that is there; an empty workspace cannot tell.
-fn case_folding(root: &Root) -> Option<Check> {
-    let names = root.dir.names().ok()?;
-    let name = names.into_iter().find(|n| n.iter().any(u8::is_ascii_alphabetic))?;
-    let folds = probe::folds_case(&root.dir, &name).ok()?;
-    Some(match folds {
-        true => Check::warn("case", "the workspace takes README and readme for one name"),
-        false => Check::ok("case", "names that differ by case are different files"),
+/// What the holder files say: evidence for people. A dead holder's lock is free.
+fn holders(store: &std::path::Path, here: &str) -> Vec<Check> {
+    let row = |(name, h): (String, backtrail_core::store::Holder)| {
+        let dead = h.host == here && process_start(h.pid).is_none();
+        let tail = if dead { "; it is dead and the lock is free" } else { "" };
+        ok(
+            "holder",
+            format!("{name}: {} (pid {} on {}, since {}){tail}", h.program, h.pid, h.host, h.since),
+        )
+    };
+    backtrail_backends::local::holders(store).into_iter().map(row).collect()
+}
+
+fn other_caches(dir: PathBuf) -> Option<Check> {
+    let gone = vanished(&dir).len();
+    (gone > 0).then(|| Check {
+        status: Status::Warn,
+        hint: Some("backtrail doctor --fix".to_owned()),
+        ..ok("caches", format!("{gone} of workspaces that are gone, in {}", dir.display()))
     })
 }
 
@@ -42,17 +64,17 @@ fn reflink(dir: &Dir) -> Option<Check> {
     let found = REFLINK.iter().find(|(magic, _)| *magic == kind);
     Some(match found {
         Some((_, name)) => {
-            Check::ok("reflink", format!("the store lies on {name}, which may share storage"))
+            ok("reflink", format!("the store lies on {name}, which may share storage"))
         }
-        None => Check::ok("reflink", "the store's file system shares no storage between files"),
+        None => ok("reflink", "the store's file system shares no storage between files"),
     })
 }
 
 fn git() -> Check {
     match std::process::Command::new("git").arg("--version").output() {
         Ok(out) if out.status.success() => {
-            Check::ok("git", String::from_utf8_lossy(&out.stdout).trim().to_owned())
+            ok("git", String::from_utf8_lossy(&out.stdout).trim().to_owned())
         }
-        _ => Check::ok("git", "not found; only worktrees and git evidence need it"),
+        _ => ok("git", "not found; only worktrees and git evidence need it"),
     }
 }
