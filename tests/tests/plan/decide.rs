@@ -358,3 +358,13 @@ fn a_file_over_the_limit_is_read_first_or_left() {
     assert_eq!(steps(&read), ["write f"], "put back, but nothing above the limit is deleted");
     assert_eq!(read.not_covered[0].path, path("new"));
 }
+
+#[test]
+fn an_undo_puts_back_exactly_what_was_touched() {
+    // the operation made d and d/new, and took away old; a person added d/mine
+    let (bank, now) = (world(&["old=1", "x=1"]), world(&["d/new=1", "d/mine=1", "x=2"]));
+    let scope = Scope::Touched(set(&["d", "d/new", "old"]));
+    let p = plan(&bank, &now, &Setup { kind: PlanKind::Undo, scope, ..Setup::default() });
+    assert_eq!(steps(&p), ["write old", "delete d/new"]);
+    assert_eq!(p.exit_code(), 0);
+}

@@ -2,6 +2,7 @@
 
 mod decide;
 mod diff;
+mod load;
 mod model;
 mod setup;
 mod world;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use backtrail_core::diff::Memory;
+use backtrail_core::diff::{Cover, Memory};
 use backtrail_core::error::Result;
 use backtrail_core::ids::{Digest, SnapshotId, WorkspaceKey};
 use backtrail_core::path::RelPath;
@@ -10,6 +10,7 @@ use backtrail_core::plan::{
     Base, Foreseen, Free, Identity, LeftReason, Options, Plan, PlanInput, PlanKind, PlanTarget,
     PlanWorkspace, Scope, load_target, make,
 };
+use backtrail_core::snapshot::tree::Ref;
 
 use crate::world::{World, cover, observed, path, tree_of};
 
@@ -51,7 +52,7 @@ pub(crate) fn set(paths: &[&str]) -> BTreeSet<RelPath> {
     paths.iter().map(|p| path(p)).collect()
 }
 
-fn block_on<T>(work: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(work)
 }
@@ -59,6 +60,17 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 pub(crate) fn try_plan(target: &World, now: &World, setup: &Setup) -> Result<Plan> {
     let mut trees = Memory::default();
     let root = tree_of(target, &mut trees);
+    plan_of(trees, root, &cover(target, setup.then), now, setup)
+}
+
+/// A plan whose target is a tree made by hand.
+pub(crate) fn plan_of(
+    mut trees: Memory,
+    root: Ref,
+    cover: &Cover,
+    now: &World,
+    setup: &Setup,
+) -> Result<Plan> {
     let observed = observed(now, setup.now);
     let view = block_on(load_target(&trees, &root, Some(&observed), &setup.scope))?;
     let base = setup.base.as_ref().map(|w| tree_of(w, &mut trees));
@@ -81,7 +93,7 @@ pub(crate) fn try_plan(target: &World, now: &World, setup: &Setup) -> Result<Pla
             root_tree,
         },
         view: &view,
-        cover: &cover(target, setup.then),
+        cover,
         observed: Some(&observed),
         now: &matcher,
         base: base.as_ref().map_or(Base::None, Base::Tree),
