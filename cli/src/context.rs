@@ -172,7 +172,7 @@ impl App {
 
     /// A failure after a signal is that signal's, whatever layer gave up first; what
     /// was complete before the signal was heard stays complete.
-    fn code_of(&self, e: &Error) -> Code {
+    pub(crate) fn code_of(&self, e: &Error) -> Code {
         match self.signals.first() {
             Some(n) if e.kind() != Kind::Invalid => exit::signalled(n),
             _ => exit::of(e),

@@ -12,15 +12,16 @@ use backtrail_core::restore;
 use crate::context::{App, Place, blocking};
 
 impl App {
-    /// How a recorder works. Makes the directories of ours that lie in the workspace,
-    /// so that the walk can tell them from the workspace's own.
+    /// How a recorder works. With `make`, directories of ours that lie in the workspace
+    /// are made, so that the walk can tell them from the workspace's own.
     pub(crate) async fn capture_settings(
         &self,
         place: &Place,
         command: &str,
+        make: bool,
     ) -> Result<capture::Settings> {
         Ok(capture::Settings {
-            observe: self.observe_settings(place, true).await?,
+            observe: self.observe_settings(place, make).await?,
             wait: place.settings.wait,
             cache_dir: place.settings.cache_dir.clone(),
             command: command.to_owned(),

@@ -116,6 +116,11 @@ impl Output {
         });
     }
 
+    /// What a prompt is about: on standard error, quiet or not.
+    pub(crate) fn preview(&self, text: &str) {
+        self.error_line(text.trim_end());
+    }
+
     /// Something a person should know; on standard error.
     pub(crate) fn notice(&self, text: impl AsRef<str>) {
         if !self.quiet {
@@ -220,7 +225,7 @@ fn causes(error: &Error) -> Vec<String> {
 }
 
 /// `{"error": {"code", "message", "hint"?, "paths"?, …}, "exit_code"}`.
-fn failure(error: &Error, code: Code) -> Value {
+pub(crate) fn failure(error: &Error, code: Code) -> Value {
     let mut map = Map::new();
     map.insert("code".into(), error.code().into());
     map.insert("message".into(), error.message().into());

@@ -20,6 +20,23 @@ impl App {
         Ok(())
     }
 
+    /// For a command that changes the workspace: ends an interrupted restore where the
+    /// settings say how, else refuses before anybody is asked anything. A dry run only
+    /// says so.
+    pub(crate) async fn before_change(&self, place: &Place, dry_run: bool) -> Result<()> {
+        if dry_run {
+            return self.warn_unfinished(place).await;
+        }
+        self.recover_by_policy(place).await?;
+        let root = place.root()?;
+        for found in restore::detect(&*place.store, root, &self.ctx.host).await? {
+            if !matches!(found.need(), Need::Sweep | Need::Close) {
+                return Err(found.refusal(root));
+            }
+        }
+        Ok(())
+    }
+
     /// For a command that writes: ends an interrupted restore where the settings say
     /// how. Otherwise the command itself refuses once it holds the workspace.
     pub(crate) async fn recover_by_policy(&self, place: &Place) -> Result<()> {

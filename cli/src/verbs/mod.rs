@@ -11,8 +11,10 @@ mod list;
 mod man;
 mod prune;
 mod reference;
+mod restore;
 mod show;
 mod size;
+mod undo;
 mod verify;
 
 use backtrail_core::error::{Error, Result};
@@ -39,6 +41,12 @@ pub(crate) enum Verb {
     Show(show::Args),
     /// Show what changed between two states
     Diff(diff::Args),
+    /// Put a recorded state back
+    Restore(Box<restore::Args>),
+    /// Take the newest restore back
+    Undo(Box<undo::Args>),
+    /// Do what was undone again
+    Redo(Box<undo::Args>),
     /// Name a snapshot, move a name, or take it away
     Label(label::Args),
     /// Remove snapshots by limits, then what nobody needs
@@ -70,6 +78,9 @@ impl Verb {
             Self::Capture(args) => capture::run(app, &args).await,
             Self::List(args) => list::run(app, &args).await,
             Self::Show(args) => show::run(app, &args).await,
+            Self::Restore(args) => restore::run(app, &args).await,
+            Self::Undo(args) => undo::run(app, &args, undo::Way::Back).await,
+            Self::Redo(args) => undo::run(app, &args, undo::Way::Forth).await,
             Self::Prune(args) => prune::run(app, &args).await,
             Self::Verify(args) => verify::run(app, &args).await,
             Self::Doctor(args) => doctor::run(app, &args).await,

@@ -125,6 +125,9 @@ impl RestoreRequest {
 /// record in these places; a plain restore only confirms.
 #[async_trait]
 pub trait Hooks: Send + Sync {
+    /// A dry run ends here: shows the plan.
+    fn planned(&self, _: &Plan) {}
+
     /// Shows the plan and says whether to go on; an error refuses. The plan is the one
     /// that will be applied.
     async fn confirm(&self, plan: &Plan, identity: Identity) -> Result<()>;

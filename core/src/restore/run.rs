@@ -52,6 +52,9 @@ pub async fn run(
         return Err(refusal);
     }
     check_digest(request, &plan)?;
+    if request.dry_run {
+        hooks.planned(&plan);
+    }
     if request.dry_run || plan.is_empty() {
         let state = if request.dry_run { ResultState::Planned } else { ResultState::Unchanged };
         let mut result = RestoreResult::of_plan(&plan, state, request.full);

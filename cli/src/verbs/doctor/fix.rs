@@ -73,7 +73,7 @@ async fn capture(app: &App, at: &Somewhere) -> Result<()> {
         chain: root.chain(),
         root: Some(root.clone()),
     };
-    let settings = app.capture_settings(&place, "doctor").await?;
+    let settings = app.capture_settings(&place, "doctor", true).await?;
     let recorder =
         Recorder::open(place.store.clone(), app.ctx.clone(), root, place.chain.clone(), settings);
     recorder.capture(&Request::default()).await.map(|_| ())
