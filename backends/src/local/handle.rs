@@ -11,9 +11,9 @@ use backtrail_core::store::StoreInfo;
 use rustix::fs::{self as rfs, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
+use super::barrier::Pending;
+use super::deferred::Deferred;
 use super::fs::{self, Root, Sync};
-use super::locks::Deferred;
-use super::objects::Pending;
 use super::publish;
 use crate::open::OpenOptions;
 

@@ -5,11 +5,11 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use backtrail_core::error::{Error, Kind, Result};
+use backtrail_core::error::{Error, Result};
 use backtrail_core::ids::Digest;
 use backtrail_core::store::docs::token_of;
 use backtrail_core::store::{DocKey, Guard, HeldLock, Holder, LockMode, LockName, LockRequest};
@@ -17,9 +17,10 @@ use rustix::fs::{self as rfs, Access, AtFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 use tokio::time::Instant;
 
+use super::deferred::defer;
 use super::documents::read;
 use super::fs::{self, Root};
-use super::handle::{Handle, locked};
+use super::handle::Handle;
 use super::{LocalStore, blocking};
 
 const DIR: &str = "locks";
@@ -54,51 +55,6 @@ fn parse_token(bytes: &[u8]) -> Option<u64> {
     std::str::from_utf8(bytes).ok()?.trim().parse().ok()
 }
 
-/// A lock asked for while the store did not exist: there is nothing yet that anybody
-/// could hold. The first write of the handle takes it for real.
-pub(super) struct Deferred {
-    request: LockRequest,
-    slot: Weak<Mutex<Slot>>,
-}
-
-enum Slot {
-    Waiting,
-    Held(Hold),
-    Lost,
-}
-
-struct DeferredHold {
-    handle: Arc<Handle>,
-    slot: Arc<Mutex<Slot>>,
-}
-
-#[async_trait]
-impl HeldLock for DeferredHold {
-    fn token(&self) -> u64 {
-        match &*locked(&self.slot) {
-            Slot::Held(hold) => hold.token,
-            _ => 0,
-        }
-    }
-    fn is_lost(&self) -> bool {
-        // Another process may have made the store meanwhile: then it is time to take
-        // the lock, or to learn that somebody else has it.
-        if matches!(&*locked(&self.slot), Slot::Waiting)
-            && let Ok(Some(root)) = self.handle.read()
-        {
-            self.handle.take_deferred(&root);
-        }
-        match &*locked(&self.slot) {
-            Slot::Waiting => false,
-            Slot::Held(hold) => hold.is_lost(),
-            Slot::Lost => true,
-        }
-    }
-    async fn release(self: Box<Self>) -> Result<()> {
-        blocking(move || Ok(drop(self))).await
-    }
-}
-
 /// A hold on a store that nobody can write to.
 struct Unlocked;
 
@@ -116,17 +72,17 @@ impl HeldLock for Unlocked {
 }
 
 /// A taken lock. Closing the file frees it.
-struct Hold {
+pub(super) struct Hold {
     root: Arc<Root>,
     base: String,
     file: OwnedFd,
-    token: u64,
+    pub(super) token: u64,
     guard: String,
 }
 
 impl Hold {
     /// Somebody removed or replaced the lock file: others lock another file now.
-    fn is_lost(&self) -> bool {
+    pub(super) fn is_lost(&self) -> bool {
         !is_current(&self.root, &self.base, &self.file)
     }
 }
@@ -181,7 +137,7 @@ enum Try {
 }
 
 /// A request on its way to a lock.
-struct Attempt {
+pub(super) struct Attempt {
     request: LockRequest,
     base: String,
     /// The gate, once we hold it: later Shared ones wait behind us.
@@ -194,8 +150,7 @@ impl LocalStore {
         let name = request.name.clone();
         let end = Instant::now() + request.wait;
         let mut poll = FIRST_POLL;
-        let base = file_of(&name);
-        let mut attempt = Attempt { request, base, announced: None };
+        let mut attempt = Attempt::new(request);
         loop {
             let handle = self.0.clone();
             let (tried, back) = blocking(move || {
@@ -219,6 +174,20 @@ impl LocalStore {
 }
 
 impl Attempt {
+    pub(super) fn new(request: LockRequest) -> Self {
+        Self { base: file_of(&request.name), request, announced: None }
+    }
+
+    /// Takes the lock Shared when nobody has it Exclusive.
+    pub(super) fn shared_now(&self, handle: &Handle, root: Arc<Root>) -> Result<Option<Hold>> {
+        let Some(file) = self.open(&root, "lock")? else { return Ok(None) };
+        let free = flock(&file, FlockOperation::NonBlockingLockShared)?;
+        if !free || !is_current(&root, &self.base, &file) {
+            return Ok(None);
+        }
+        self.taken(handle, root, file).map(Some)
+    }
+
     fn once(&mut self, handle: &Arc<Handle>) -> Result<Try> {
         let exclusive = self.request.mode == LockMode::Exclusive;
         let root = match handle.read()? {
@@ -375,39 +344,11 @@ fn flock(fd: &OwnedFd, how: FlockOperation) -> Result<bool> {
     }
 }
 
-/// Puts a Shared lock off until there is a store.
-fn defer(handle: &Arc<Handle>, request: &LockRequest) -> Box<dyn HeldLock> {
-    let slot = Arc::new(Mutex::new(Slot::Waiting));
-    let deferred = Deferred { request: request.clone(), slot: Arc::downgrade(&slot) };
-    locked(&handle.deferred).push(deferred);
-    Box::new(DeferredHold { handle: handle.clone(), slot })
-}
-
 impl Handle {
     /// Between half of `poll` and all of it, so that waiters do not march in step.
     fn jitter(&self, poll: Duration) -> Result<Duration> {
         let mut byte = [0];
         self.options.ids.fill(&mut byte)?;
         Ok(poll / 2 + poll / 2 * u32::from(byte[0]) / 255)
-    }
-
-    /// Takes the locks that were asked for before there was a store.
-    pub(super) fn take_deferred(&self, root: &Root) {
-        let waiting = std::mem::take(&mut *locked(&self.deferred));
-        for Deferred { request, slot } in waiting {
-            let Some(slot) = slot.upgrade() else { continue };
-            *locked(&slot) = self.take_now(root, request).map_or(Slot::Lost, Slot::Held);
-        }
-    }
-
-    fn take_now(&self, root: &Root, request: LockRequest) -> Option<Hold> {
-        let attempt = Attempt { base: file_of(&request.name), request, announced: None };
-        let root = Arc::new(Root { fd: root.fd.try_clone().ok()?, path: root.path.clone() });
-        let file = attempt.open(&root, "lock").ok()??;
-        let free = flock(&file, FlockOperation::NonBlockingLockShared).ok()?;
-        if !free || !is_current(&root, &attempt.base, &file) {
-            return None;
-        }
-        attempt.taken(self, root, file).map_err(|e| debug_assert!(e.kind() != Kind::Invalid)).ok()
     }
 }

@@ -1,6 +1,8 @@
 //! The local store: objects, documents, logs and locks as files below one directory.
 //! Its layout is the reference for every other backend.
 
+mod barrier;
+mod deferred;
 mod documents;
 mod events;
 mod fs;

@@ -5,7 +5,6 @@
 //! then syncs the names. So no final name appears before its bytes are durable, and
 //! a barrier costs one or two file-system syncs however many objects it covers.
 
-use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -16,54 +15,20 @@ use backtrail_core::store::{DeleteOutcome, MAX_BYTES, Object, PutObjects, PutOut
 use bytes::Bytes;
 use rustix::fs::{self as rfs, FileType};
 
+use super::barrier::{Staged, remove};
 use super::fs::{self, Root};
 use super::handle::{Handle, locked};
-use super::publish;
 
 /// The directory of all objects.
 pub(super) const DIR: &str = "workspace-objects";
-/// Up to this many objects a barrier syncs file by file, above it once for all.
-const SYNC_EACH: usize = 8;
 /// A put that makes more than this pending runs the barrier itself.
 const MAX_PENDING: usize = 16_384;
 const MAX_PENDING_BYTES: u64 = 512 * 1024 * 1024;
 /// The unit in which local file systems hand out space.
 const BLOCK: usize = 4096;
 
-/// An object staged and not yet under its final name.
-#[derive(Clone, Debug)]
-struct Staged {
-    /// Staging name, in the fan-out directory.
-    temp: String,
-    compressed: bool,
-    raw: u64,
-    stored: u64,
-    /// The other spelling exists and is wrong.
-    drop_other: bool,
-}
-
-/// All that one handle has staged.
-#[derive(Debug, Default)]
-pub(super) struct Pending {
-    staged: HashMap<Digest, Staged>,
-    bytes: u64,
-    /// Objects that a failed barrier gave up, and why: `flush` must not be Ok before
-    /// they were put again.
-    lost: HashMap<Digest, String>,
-    /// A fan-out directory was made, so the directory above needs syncing.
-    new_dirs: bool,
-}
-
-impl Pending {
-    fn take(&mut self, digest: &Digest) -> Option<Staged> {
-        let staged = self.staged.remove(digest)?;
-        self.bytes = self.bytes.saturating_sub(staged.stored);
-        Some(staged)
-    }
-}
-
 /// How an object is spelled below [`DIR`]: `aa/<62 hex>`, and `.zst` when compressed.
-fn short(digest: &Digest, compressed: bool) -> String {
+pub(super) fn short(digest: &Digest, compressed: bool) -> String {
     let hex = digest.hex();
     let zst = if compressed { ".zst" } else { "" };
     format!("{}/{}{zst}", &hex[..2], &hex[2..])
@@ -74,7 +39,7 @@ fn path_of(digest: &Digest, compressed: bool) -> String {
 }
 
 /// The fan-out directory of an object.
-fn dir_of(digest: &Digest) -> String {
+pub(super) fn dir_of(digest: &Digest) -> String {
     format!("{DIR}/{}", &digest.hex()[..2])
 }
 
@@ -263,128 +228,6 @@ impl Handle {
         root.at(rel, flags)
     }
 
-    /// The durability barrier (CLD-O5).
-    pub(super) fn flush(&self) -> Result<()> {
-        {
-            let pending = locked(&self.pending);
-            if pending.staged.is_empty() && pending.lost.is_empty() {
-                drop(pending);
-                // A barrier that another task runs may still be on its way.
-                drop(locked(&self.barrier));
-                return self.lost_check();
-            }
-        }
-        let root = self.write()?;
-        self.run_barrier(&root)?;
-        self.lost_check()
-    }
-
-    fn lost_check(&self) -> Result<()> {
-        let pending = locked(&self.pending);
-        let Some((digest, why)) = pending.lost.iter().next() else {
-            return Ok(());
-        };
-        Err(Error::failed(
-            "not-stored",
-            format!("{} objects were not stored, among them {digest}: {why}", pending.lost.len()),
-        ))
-    }
-
-    fn run_barrier(&self, root: &Root) -> Result<()> {
-        let _one = locked(&self.barrier);
-        let (work, new_dirs) = {
-            let mut pending = locked(&self.pending);
-            let work: Vec<(Digest, Staged)> =
-                pending.staged.iter().map(|(d, s)| (*d, s.clone())).collect();
-            (work, std::mem::take(&mut pending.new_dirs))
-        };
-        if work.is_empty() {
-            return Ok(());
-        }
-        let done = self.make_durable(root, &work, new_dirs);
-        if let Err(e) = &done {
-            self.give_up(root, &work, e.message());
-        }
-        done
-    }
-
-    fn make_durable(&self, root: &Root, work: &[(Digest, Staged)], new_dirs: bool) -> Result<()> {
-        let failed = |e| root.error("sync", DIR, e);
-        let top = root.dir(DIR).map_err(failed)?;
-        if work.len() <= SYNC_EACH {
-            for (digest, staged) in work {
-                let rel = format!("{}/{}", dir_of(digest), staged.temp);
-                let fd = root.at(&rel, fs::READ).map_err(|e| root.error("sync", &rel, e))?;
-                self.sync.file(fd).map_err(|e| root.error("sync", &rel, e))?;
-            }
-        } else {
-            self.sync.everything(&top).map_err(failed)?;
-        }
-        self.reach("store.object.synced")?;
-        let mut dirs = BTreeSet::new();
-        for (digest, staged) in work {
-            match self.name(root, &top, digest, staged) {
-                Ok(dir) => {
-                    dirs.insert(dir);
-                }
-                // One object without a name keeps no other from its own.
-                Err(e) => self.lose(root, digest, e.message()),
-            }
-            self.reach("store.object.named")?;
-        }
-        self.sync_names(root, &top, &dirs, new_dirs).map_err(failed)
-    }
-
-    fn sync_names(
-        &self,
-        root: &Root,
-        top: &OwnedFd,
-        dirs: &BTreeSet<String>,
-        new_dirs: bool,
-    ) -> io::Result<()> {
-        if dirs.len() > SYNC_EACH {
-            return self.sync.everything(top);
-        }
-        for dir in dirs {
-            self.sync.dir(root.dir(dir)?)?;
-        }
-        if new_dirs {
-            self.sync.dir(top)?;
-            self.sync.dir(&root.fd)?;
-        }
-        Ok(())
-    }
-
-    fn lose(&self, root: &Root, digest: &Digest, why: &str) {
-        let mut pending = locked(&self.pending);
-        if let Some(staged) = pending.take(digest) {
-            remove(root, &dir_of(digest), &staged.temp);
-        }
-        pending.lost.insert(*digest, why.to_owned());
-    }
-
-    /// Gives a staged object its final name; its fan-out directory. The names lead
-    /// through a directory that staging has shown to be no link.
-    fn name(&self, root: &Root, top: &OwnedFd, digest: &Digest, staged: &Staged) -> Result<String> {
-        let name = short(digest, staged.compressed);
-        let failed = |e| root.error("name", &format!("{DIR}/{name}"), e);
-        let temp = format!("{}/{}", &name[..2], staged.temp);
-        publish::replace(top, &temp, &name).map_err(failed)?;
-        if staged.drop_other {
-            fs::unlink(top, &short(digest, !staged.compressed)).map_err(failed)?;
-        }
-        locked(&self.pending).take(digest);
-        Ok(format!("{DIR}/{}", &name[..2]))
-    }
-
-    /// After a failed barrier nothing of it may be taken for stored: the kernel may
-    /// have dropped the bytes, so syncing once more would prove nothing.
-    fn give_up(&self, root: &Root, work: &[(Digest, Staged)], why: &str) {
-        for (digest, _) in work {
-            self.lose(root, digest, why);
-        }
-    }
-
     /// One object, re-hashed (CLD-O6).
     pub(super) fn get_object(&self, root: Option<&Root>, digest: &Digest) -> Result<Bytes> {
         if *digest == Digest::EMPTY {
@@ -487,13 +330,6 @@ impl Handle {
         }
         Ok(if gone { DeleteOutcome::Deleted } else { DeleteOutcome::Absent })
     }
-
-    /// The digests staged by this handle whose name begins with `fan`, for listings.
-    pub(super) fn staged_below(&self, fan: &str) -> Vec<(Digest, u64)> {
-        let pending = locked(&self.pending);
-        let ours = pending.staged.iter().filter(|(d, _)| d.hex().starts_with(fan));
-        ours.map(|(d, s)| (*d, s.stored)).collect()
-    }
 }
 
 /// Whether the header of a compressed file names this raw length and its own size.
@@ -505,13 +341,6 @@ fn header_fits(root: &Root, rel: &str, raw: u64, stored: u64) -> Result<bool> {
     };
     let head = fs::read_at(&fd, 0, HEADER_BYTES).map_err(|e| root.error("read", rel, e))?;
     Ok(Header::parse(&head).is_some_and(|h| h.fits(raw, stored)))
-}
-
-/// Removes a staging file where possible: what stays is swept after a day.
-fn remove(root: &Root, dir: &str, temp: &str) {
-    if let Ok(fd) = root.dir(dir) {
-        let _ = fs::unlink(fd, temp);
-    }
 }
 
 /// Reuse is a write as far as age is concerned. Safety never rests on age, so a
