@@ -209,7 +209,7 @@ impl Recorder {
         settings.must_read = forced.clone();
         if job.request.bank.is_some() {
             settings.must_store = job.request.must_store.clone();
-            settings.max_files = u64::MAX;
+            settings.any_count = true;
         }
         let sink = (!job.request.dry_run).then_some(&job.sink);
         observe::observe(&self.ctx, &self.root, &settings, cache, sink).await

@@ -16,6 +16,9 @@ pub struct Settings {
     pub max_file_bytes: u64,
     /// More files and links that would be stored are refused. 50,000 by default.
     pub max_files: u64,
+    /// Do not refuse above `max_files` (a bank and a plan take what is there). The rule
+    /// set still says which limit is in force, so that it is the same for all.
+    pub any_count: bool,
     /// Threads that walk and hash; at least two walk.
     pub threads: usize,
     /// How old a file must be, against the start, for its stat to be trusted next time.
@@ -37,6 +40,7 @@ impl Default for Settings {
         Self {
             max_file_bytes: 32 << 20,
             max_files: 50_000,
+            any_count: false,
             threads: 2,
             safety_window_ns: 2_000_000_000,
             cross_filesystems: false,

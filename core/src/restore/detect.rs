@@ -64,6 +64,11 @@ impl Unfinished {
         }
     }
 
+    /// True if it was made with this store.
+    pub fn is_of(&self, store: &dyn Store) -> bool {
+        self.open_in_store || self.owner.as_ref().is_none_or(|o| o.store == store.info().url)
+    }
+
     /// The error of a command that may not go on.
     pub fn refusal(&self, root: &Root) -> Error {
         let since = self.owner.as_ref().map_or("", |o| o.since.as_str());

@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::bank::Banked;
 use super::blocking;
 use super::work::Work;
 use crate::capture::Recorder;
 use crate::error::{Error, Result};
 use crate::fsx::{self, Stat};
 use crate::object::chunk;
-use crate::observe;
+use crate::observe::{self, What};
 use crate::path::RelPath;
-use crate::plan::Plan;
+use crate::plan::{Op, Plan};
 use crate::snapshot::tree::{Body, Ref};
 use crate::store::hold::Hold;
 use crate::store::{DocKey, MAX_BYTES, Object, PutObjects, PutOutcome, Store};
@@ -58,6 +59,7 @@ pub(super) async fn note(
     work: &Arc<Work>,
     stats: &[Option<Stat>],
     plan: &Plan,
+    banked: &Banked,
 ) -> Result<()> {
     let Some(dir) = recorder.settings().cache_dir.clone() else { return Ok(()) };
     tokio::time::sleep(GRAIN).await;
@@ -68,6 +70,8 @@ pub(super) async fn note(
         .map(|(step, stat)| {
             let content = match plan.contents.get(&step.path) {
                 Some(Body::File(r)) => Some(r.clone()),
+                // Only its mode is another one: the bank read what it holds.
+                _ if step.op == Op::Chmod => held(banked, &step.path),
                 _ => None,
             };
             (step.path.clone(), stat.zip(content))
@@ -91,6 +95,13 @@ pub(super) async fn note(
             .map_err(|e| Error::failed("cache", format!("the stat cache cannot be written: {e}")))
     })
     .await
+}
+
+fn held(banked: &Banked, path: &RelPath) -> Option<Ref> {
+    match &banked.captured.observed.entry(path)?.what {
+        What::File(content) => Some(content.clone()),
+        _ => None,
+    }
 }
 
 /// Nothing of it moved; and its times are finer than a second, so that the wait above

@@ -276,8 +276,14 @@ impl Keeper {
         Ok(self.save(ctx, store).await)
     }
 
-    /// Writes the store's document only.
+    /// Writes the store's document only. Another store than the restore's own is never
+    /// written: it would know half of it.
     pub(super) async fn save(&mut self, ctx: &Context, store: &dyn Store) -> Result<()> {
+        let (own, here) = (&self.journal.owner.store, store.info().url);
+        if *own != here {
+            let message = format!("this restore was made with the store {own}, not {here}");
+            return Err(Error::refused("another-store", message));
+        }
         let key = self.journal.key()?;
         let expect = self.version.clone().map_or(Expect::Absent, Expect::Version);
         let version = docs::save(store, &*ctx.ids, &key, &self.journal, expect, None).await?;

@@ -20,6 +20,7 @@ mod operation;
 mod operations;
 mod owner;
 mod prepare;
+mod record;
 mod recover;
 mod request;
 mod result;
@@ -30,6 +31,7 @@ mod swap;
 mod undo;
 mod work;
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the tests look at real directories from outside")]
 mod tests;
 
 pub use detect::{Need, Unfinished, detect};

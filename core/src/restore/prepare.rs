@@ -120,7 +120,7 @@ async fn look(
     settings.rehash |= request.rehash;
     settings.must_store = unread.clone();
     // How many files there are is a question for captures; the bank takes them all.
-    settings.max_files = u64::MAX;
+    settings.any_count = true;
     let (ctx, root) = (recorder.context(), recorder.root());
     Ok(observe::observe(ctx, root, &settings, cache, None).await?.observed)
 }

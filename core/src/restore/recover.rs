@@ -79,6 +79,8 @@ pub async fn settle(place: &Place) -> Result<()> {
             Need::Wait | Need::Recover | Need::Unexplained => {
                 return Err(found.refusal(&place.root));
             }
+            // Ended, or never begun, with another store: that one must hear of it.
+            _ if !found.is_of(&*place.store) => {}
             Need::Sweep => sweep(place, &found).await?,
             Need::Close => {
                 let opened = Opened::new(place, &found).await?;
@@ -125,6 +127,7 @@ pub async fn recover(
     for one in found {
         match one.need() {
             Need::Wait | Need::Unexplained => return Err(one.refusal(&place.root)),
+            Need::Sweep | Need::Close if !one.is_of(&*place.store) => {}
             Need::Sweep => sweep(place, &one).await?,
             Need::Close | Need::Recover => out.push(recover_one(place, &one, direction).await?),
         }
@@ -186,8 +189,10 @@ pub async fn recover_one(
         Direction::Finish => {
             let out = report(&keeper.journal, JournalState::Closed);
             keeper.journal.result = serde_json::to_value(&out).ok();
-            let _ = keeper.enter(JournalState::Committed, &work, ctx, store).await?;
-            close(&place.store, ctx, &work, opened.keeper).await?;
+            let saved = keeper.enter(JournalState::Committed, &work, ctx, store).await?;
+            if saved.is_ok() {
+                close(&place.store, ctx, &work, opened.keeper).await?;
+            }
             Ok(out)
         }
         Direction::RollBack => {
@@ -208,15 +213,15 @@ pub(super) async fn end_rolled_back(
     store: &dyn Store,
 ) -> Result<()> {
     let saved = keeper.enter(JournalState::RolledBack, work, ctx, store).await?;
-    if saved.is_ok() {
-        let work = Arc::clone(work);
-        blocking(move || {
-            work.stage.remove();
-            Ok(())
-        })
-        .await?;
-    }
-    Ok(())
+    let work = Arc::clone(work);
+    blocking(move || {
+        match saved {
+            Ok(()) => work.stage.remove(),
+            Err(_) => work.stage.empty(),
+        }
+        Ok(())
+    })
+    .await
 }
 
 /// A half-done restore whose staging is gone, as when the workspace was replaced:

@@ -7,11 +7,9 @@ use std::sync::Arc;
 use super::apply::{self, Applied};
 use super::bank::{self, Banked};
 use super::close::close;
+use super::detect::{Need, detect};
 use super::fresh;
-use super::journal::{
-    JOURNAL_VERSION, Journal, JournalRun, JournalState, JournalWorkspace, Keeper, PLAN, StagingDir,
-    write_copy,
-};
+use super::journal::{JournalRun, JournalState, Keeper, PLAN, write_copy};
 use super::late;
 use super::operation;
 use super::owner::Owner;
@@ -27,9 +25,9 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::fsx::Stat;
 use crate::ids::TransactionId;
-use crate::plan::Plan;
+use crate::plan::{Plan, PlanWarning};
 use crate::snapshot::doc::BankNote;
-use crate::snapshot::tree::{Body, Ref};
+use crate::snapshot::tree::Body;
 use crate::store::{Guard, LockMode, LockName, LockRequest};
 
 /// Puts a snapshot back in place. The recorder's chain is the one that gets the bank.
@@ -46,8 +44,10 @@ pub async fn run(
     if let Some(result) = operation::recorded(recorder, request).await? {
         return Ok(result);
     }
+    let notices = unfinished(recorder, request).await?;
     let prepared = prepare(recorder, request).await?;
-    let plan = prepared.plan;
+    let mut plan = prepared.plan;
+    plan.warnings.extend(notices);
     if let Some(refusal) = plan.refusal(&request.options) {
         return Err(refusal);
     }
@@ -77,6 +77,25 @@ pub async fn run(
         hooks.abandoned(&line.transaction).await;
     }
     done
+}
+
+/// What an interrupted restore means for this one: a refusal, or for a dry run, which
+/// changes nothing, a warning. What needs no decision is settled under the lock.
+async fn unfinished(recorder: &Recorder, request: &RestoreRequest) -> Result<Vec<PlanWarning>> {
+    let (store, root) = (&**recorder.store(), recorder.root());
+    let mut notices = Vec::new();
+    for found in detect(store, root, &recorder.context().host).await? {
+        if matches!(found.need(), Need::Sweep | Need::Close) {
+            continue;
+        }
+        let refusal = found.refusal(root);
+        if !request.dry_run {
+            return Err(refusal);
+        }
+        let (code, message) = (refusal.code().to_owned(), refusal.message().to_owned());
+        notices.push(PlanWarning { code, message });
+    }
+    Ok(notices)
 }
 
 fn check_digest(request: &RestoreRequest, plan: &Plan) -> Result<()> {
@@ -112,13 +131,13 @@ fn elapsed_ms(recorder: &Recorder, started: Timestamp) -> u64 {
 }
 
 /// A transaction under its lock.
-struct Line<'a> {
-    recorder: &'a Recorder,
-    request: &'a RestoreRequest,
-    hooks: &'a dyn Hooks,
-    plan: &'a Plan,
-    transaction: TransactionId,
-    started: Timestamp,
+pub(super) struct Line<'a> {
+    pub(super) recorder: &'a Recorder,
+    pub(super) request: &'a RestoreRequest,
+    pub(super) hooks: &'a dyn Hooks,
+    pub(super) plan: &'a Plan,
+    pub(super) transaction: TransactionId,
+    pub(super) started: Timestamp,
 }
 
 /// What is known once all lies staged and the journal is durable.
@@ -209,55 +228,6 @@ impl Line<'_> {
         Ok(keeper)
     }
 
-    fn journal(
-        &self,
-        work: &Work,
-        parked: Option<JournalRun>,
-        owner: Owner,
-        banked: &Banked,
-        plan: Ref,
-    ) -> Journal {
-        let to_value = |v: serde_json::Result<serde_json::Value>| v.unwrap_or_default();
-        let w = &self.plan.workspace;
-        let at = |p: &stage::StagePlace| StagingDir { device: p.device, dir: p.at.clone() };
-        let started_at = self.started.rfc3339();
-        Journal {
-            format_version: JOURNAL_VERSION,
-            cas_version: 0,
-            transaction: self.transaction.clone(),
-            kind: self.plan.kind.as_str().to_owned(),
-            state: JournalState::Prepared,
-            workspace: JournalWorkspace {
-                key: w.key.to_string(),
-                root: w.root.clone(),
-                device: w.device,
-                inode: w.inode,
-            },
-            target: to_value(serde_json::to_value(&self.plan.target)),
-            target_snapshot: Some(self.plan.target.snapshot.clone()),
-            bank: Some(banked.bank.clone()),
-            plan,
-            plan_digest: self.plan.digest,
-            request_digest: self.request.digest(),
-            operation_digest: operation::digest(self.request),
-            staging: work.stage.places.iter().map(at).collect(),
-            narrow: work.narrow.clone(),
-            special_modes: self.request.special_modes,
-            run: parked,
-            owner,
-            command: self.request.command.clone(),
-            change: self.request.change.clone(),
-            scope: to_value(serde_json::to_value(&self.plan.scope)),
-            counts: to_value(serde_json::to_value(self.plan.counts)),
-            updated_at: started_at.clone(),
-            started_at,
-            third: Vec::new(),
-            third_count: 0,
-            result: None,
-            extra: serde_json::Map::new(),
-        }
-    }
-
     /// Swap, delete, verify, and the caller's decision. An error leaves it to
     /// [`Line::roll_back`].
     async fn apply(&self, staged: &mut Staged) -> Result<(Applied, Vec<Option<Stat>>, u64)> {
@@ -309,7 +279,7 @@ impl Line<'_> {
                 for path in rescued {
                     result.warn("directory-in-use", format!("{path} was used and stays"));
                 }
-                if let Err(e) = fresh::note(recorder, &work, &stats, self.plan).await {
+                if let Err(e) = fresh::note(recorder, &work, &stats, self.plan, &banked).await {
                     result.warn("cache-unwritable", e.message().to_owned());
                 }
             }
@@ -331,39 +301,6 @@ impl Line<'_> {
     ) -> Result<Vec<crate::path::RelPath>> {
         self.hooks.committed(&self.transaction, self.plan, &banked.bank).await?;
         close(self.recorder.store(), self.recorder.context(), work, keeper).await
-    }
-
-    fn result(&self, done: &Applied, banked: &Banked, late: u64) -> RestoreResult {
-        let mut result = RestoreResult::of_plan(self.plan, ResultState::Closed, self.request.full);
-        result.transaction = Some(self.transaction.clone());
-        result.bank = Some(banked.bank.clone());
-        result.bytes.banked = banked.bytes;
-        result.counts.hard_links_split = done.hard_links_split;
-        result.counts.late_writes = late;
-        if late > 0 {
-            let message = format!(
-                "{late} files were written on while they were replaced; what was written is banked"
-            );
-            result.warn("late-write", message);
-        }
-        if let Some(first) = done.owner_lost.first() {
-            let (n, more) = (done.owner_lost.len(), "could not keep their owner or group");
-            result.warn("owner-lost", format!("{n} files {more}, {first} first"));
-        }
-        let special = |s: &&crate::plan::Step| {
-            s.after.kind == crate::diff::StateKind::File
-                && super::effective_mode(s.after.mode, self.request.special_modes) != s.after.mode
-        };
-        let dropped = self.plan.steps.iter().filter(special).count();
-        if dropped > 0 {
-            let message =
-                format!("{dropped} files got no setuid or setgid bit; --special-modes sets it");
-            result.warn("special-modes", message);
-        }
-        for warning in &banked.captured.warnings {
-            result.warn(warning.code, warning.hint.clone());
-        }
-        result
     }
 
     /// Puts everything back and says what happened, with the cause's kind and code.

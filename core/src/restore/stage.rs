@@ -133,6 +133,15 @@ impl Stage {
         fsx::publish(dir, name, &temp, body, true)
     }
 
+    /// Removes what is staged and what was displaced; the journal stays, to be read.
+    pub(super) fn empty(&self) {
+        for place in &self.places {
+            for name in [b"new".as_slice(), b"old"] {
+                let _ = place.dir.remove_tree(name);
+            }
+        }
+    }
+
     /// Removes every staging directory and all in it, the root's last, since that one
     /// makes an interrupted removal findable. Only for a transaction whose originals
     /// are not needed any more.

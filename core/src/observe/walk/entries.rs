@@ -153,7 +153,10 @@ impl Shared<'_> {
     /// Counts one file or link that would be stored.
     fn count(&self) {
         let n = self.files.fetch_add(1, Ordering::Relaxed) + 1;
-        if n > self.settings.max_files && !self.over.swap(true, Ordering::Relaxed) {
+        if n > self.settings.max_files
+            && !self.settings.any_count
+            && !self.over.swap(true, Ordering::Relaxed)
+        {
             self.over_since.store(self.ctx.clock.now().0, Ordering::Relaxed);
         }
     }

@@ -1,0 +1,8 @@
+//! Restores as transactions: bank, stage, journal, swap, roll back, recover, undo.
+
+mod files;
+mod into;
+mod kill;
+mod transaction;
+mod undo;
+mod world;
