@@ -147,69 +147,21 @@ fn pick(from: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {
     prop::sample::select(from).prop_map(|s| s.as_bytes().to_vec())
 }
 
+/// Segments that mean something.
+#[rustfmt::skip]
+const WHOLE: &[&str] = &[
+    "a", "b", "c", "foo", "*", "**", "*.log", "foo*", "***", "a**", "**b", "?", "[ab]",
+    "[!a]", "[a-c]*", "\\a", "\\*", "[[:digit:]]", "[[:alpha:]]?", "{a,b}", "a.log", "b*o",
+    "f**o", "a\\ ", "[/]", "x[a/]", "#x", "\\#x", "", " a",
+];
+/// Pieces that may make anything.
+#[rustfmt::skip]
+const PIECES: &[&str] = &[
+    "a", "b", "c", "*", "**", "?", "[", "]", "[ab]", "[^a]", "!", "\\", "/", "-", ":", "[:",
+    ":]", "[[:punct:]]", "[[:space:]]", "[a-", "\\]", "#", " ", ".", "o", "\u{e9}", "\t", "^",
+];
+
 fn segment() -> impl Strategy<Value = Vec<u8>> {
-    const WHOLE: &[&str] = &[
-        "a",
-        "b",
-        "c",
-        "foo",
-        "*",
-        "**",
-        "*.log",
-        "foo*",
-        "***",
-        "a**",
-        "**b",
-        "?",
-        "[ab]",
-        "[!a]",
-        "[a-c]*",
-        "\\a",
-        "\\*",
-        "[[:digit:]]",
-        "[[:alpha:]]?",
-        "{a,b}",
-        "a.log",
-        "b*o",
-        "f**o",
-        "a\\ ",
-        "[/]",
-        "x[a/]",
-        "#x",
-        "\\#x",
-        "",
-        " a",
-    ];
-    const PIECES: &[&str] = &[
-        "a",
-        "b",
-        "c",
-        "*",
-        "**",
-        "?",
-        "[",
-        "]",
-        "[ab]",
-        "[^a]",
-        "!",
-        "\\",
-        "/",
-        "-",
-        ":",
-        "[:",
-        ":]",
-        "[[:punct:]]",
-        "[[:space:]]",
-        "[a-",
-        "\\]",
-        "#",
-        " ",
-        ".",
-        "o",
-        "\u{e9}",
-        "\t",
-        "^",
-    ];
     prop_oneof![
         5 => pick(WHOLE),
         1 => prop::collection::vec(pick(PIECES), 1..6).prop_map(|v| v.concat()),

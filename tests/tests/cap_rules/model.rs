@@ -97,7 +97,7 @@ fn judge(lines: &[Line], names: &[&str], is_dir: bool) -> Verdict {
                     && judge(lines, base, true) == Verdict::Stored)
         };
         let matching = |(_, line): &(usize, &Line)| has_say(line) && line.matches(q, dir, None);
-        let last = lines.iter().enumerate().filter(matching).last();
+        let last = lines.iter().enumerate().rfind(matching);
         match last {
             Some((i, line)) if line.negated => excluded = excluded && Some(i) < highest,
             Some((i, _)) => (excluded, highest) = (true, highest.max(Some(i))),

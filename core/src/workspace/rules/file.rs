@@ -197,26 +197,27 @@ struct NameIndex {
     loose: Vec<u32>,
 }
 
-/// Pattern indices by name, ascending, behind a check of the length that spares
+/// Pattern indices by name, ascending, behind a check of length and ends that spares
 /// most hashing.
 #[derive(Debug, Default)]
 struct Table {
-    lengths: u64,
+    seen: u64,
     by_name: HashMap<Box<[u8]>, Vec<u32>>,
 }
 
 impl Table {
-    fn length_bit(name: &[u8]) -> u64 {
-        1 << name.len().min(63)
+    fn bit(name: &[u8]) -> u64 {
+        let end = |b: Option<&u8>| b.map_or(0, |b| usize::from(*b));
+        1 << ((name.len() + end(name.first()) * 5 + end(name.last()) * 11) % 64)
     }
 
     fn add(&mut self, name: &[u8], index: u32) {
-        self.lengths |= Self::length_bit(name);
+        self.seen |= Self::bit(name);
         self.by_name.entry(name.into()).or_default().push(index);
     }
 
     fn last(&self, patterns: &[Pattern], name: &[u8], is_dir: bool) -> Option<u32> {
-        if self.lengths & Self::length_bit(name) == 0 {
+        if self.seen & Self::bit(name) == 0 {
             return None;
         }
         let fits = |i: &&u32| is_dir || !patterns[**i as usize].dir_only;
@@ -242,7 +243,7 @@ impl NameIndex {
 
     fn last_match(&self, patterns: &[Pattern], name: &[u8], is_dir: bool) -> Option<u32> {
         let mut best = self.literals.last(patterns, name, is_dir);
-        if self.extensions.lengths != 0
+        if self.extensions.seen != 0
             && let Some(dot) = name.iter().rposition(|b| *b == b'.')
         {
             best = best.max(self.extensions.last(patterns, &name[dot + 1..], is_dir));
