@@ -3,7 +3,7 @@
 use backtrail_core::store::layers::fault::Fault;
 use backtrail_tests::suite::sites::{each, local, on};
 use backtrail_tests::suite::{
-    child, documents, hostile, limits, locks, logs, objects, races, reopen, settle,
+    child, documents, hostile, limits, locks, logs, objects, races, reopen, settle, stories,
 };
 
 fn alone<F: Future<Output = ()>>(case: F) {
@@ -207,6 +207,21 @@ fn cld_g8_never_two_inside() {
 #[test]
 fn cld_g9_guards_name_their_refs() {
     each(locks::g9_guards_name_their_refs);
+}
+
+#[test]
+fn cld_st2_events_and_artifacts() {
+    each(stories::st2_events_and_artifacts);
+}
+
+#[test]
+fn cld_st5_content_returns_its_version_does_not() {
+    each(stories::st5_content_returns_its_version_does_not);
+}
+
+#[test]
+fn cld_st9_exclusive_is_not_starved() {
+    each(stories::st9_exclusive_is_not_starved);
 }
 
 #[test]

@@ -12,6 +12,7 @@ pub mod races;
 pub mod reopen;
 pub mod settle;
 pub mod sites;
+pub mod stories;
 
 use std::sync::Arc;
 use std::time::Duration;
