@@ -28,7 +28,7 @@ fn speed_of_twenty_snapshots_of_fifty_thousand_files() {
         }
         let mut dry = request(&h, keep(10));
         dry.dry_run = true;
-        for _ in 0..3 {
+        for _ in 0..5 {
             let started = Instant::now();
             let report = backtrail_core::prune::prune(&*h.store, &h.ctx, &dry).await;
             println!("dry run: {:?}", started.elapsed());
