@@ -111,9 +111,12 @@ fn listing_failed(e: Error) -> Error {
     Error::corrupt(message).with_detail("unreadable", vec![e.message()]).with_source(e)
 }
 
+/// True for what stands where a document that refers to content could stand. What lies
+/// beside our own places is nobody's business.
 fn hides_references(name: &str) -> bool {
+    let own = ["runs/", "workspaces/", "checkpoints/"].iter().any(|p| name.starts_with(p));
     let last = name.rsplit('/').next().unwrap_or_default();
-    if last.starts_with(".tmp-") {
+    if !own || last.starts_with(".tmp-") {
         return false;
     }
     let places = ["/snapshots/", "/journals/"];

@@ -211,3 +211,57 @@ fn res_123_objects_of_a_deleted_run_go_and_shared_ones_stay() {
         assert_whole(&h).await;
     });
 }
+
+#[test]
+fn what_an_unfinished_restore_names_stays_with_the_content_of_its_plan() {
+    run(async {
+        let h = History::new().await;
+        let chain = h.own();
+        let target = h.snapshot(&chain, Spec::of(&[("a", "target")])).await;
+        let bank = h.snapshot(&chain, Spec::of(&[("a", "before")])).await;
+        h.many(&chain, 3).await;
+        let only_here = h.content(b"content that the plan alone names").await;
+        let steps = serde_json::json!({ "steps": [{ "after": { "content": only_here } }] });
+        let plan = h.content(steps.to_string().as_bytes()).await;
+        h.store.flush().await.expect("flush");
+        let key = DocKey::Journal(h.key(), "tx-0123456789abcdef".parse().expect("an id"));
+        let journal = |state: &str| {
+            serde_json::json!({
+                "format_version": 1, "state": state, "plan": plan,
+                "target_snapshot": target.id, "bank": { "snapshot": bank.id }
+            })
+        };
+        h.put(&key, &journal("applying")).await;
+        let report = go(&h, keep(1)).await.expect("prune");
+        assert!(reason(&report, target.id.as_str()).contains("tx-0123456789abcdef"));
+        assert!(reason(&report, bank.id.as_str()).contains("tx-0123456789abcdef"));
+        let left = objects(&*h.store).await;
+        assert!(left.contains(&plan.digest) && left.contains(&only_here.digest));
+        assert_whole(&h).await;
+
+        h.put(&key, &journal("closed")).await;
+        let report = go(&h, keep(1)).await.expect("prune");
+        assert_eq!(report.removed.len(), 2);
+        assert!(!objects(&*h.store).await.contains(&only_here.digest));
+
+        // a plan that cannot be read, of a restore that is not over, stops it
+        h.put(&key, &journal("applying")).await;
+        std::fs::remove_file(h.object_file(&plan.digest)).expect("removed");
+        assert_eq!(go(&h, keep(1)).await.expect_err("refused").kind(), Kind::Corrupt);
+    });
+}
+
+#[test]
+fn a_snapshot_that_a_bank_label_points_at_is_a_bank() {
+    run(async {
+        let h = History::new().await;
+        let chain = h.own();
+        let banked = h.snapshot(&chain, Spec::of(&[("a", "0")]).label("bank:0")).await;
+        h.many(&chain, 2).await;
+        let report = go(&h, keep(1)).await.expect("prune");
+        assert!(reason(&report, banked.id.as_str()).contains("bank"));
+        let none = Policy { bank_keep: 0, bank_age: Duration::ZERO, ..keep(1) };
+        let report = go(&h, none).await.expect("prune");
+        assert_eq!(report.removed.len(), 1, "{report:#?}");
+    });
+}
