@@ -62,6 +62,10 @@ fn cap_103_doctor_names_what_is_wrong_and_fixes_only_when_asked() {
 fn doctor_without_a_store_makes_none() {
     let s = sandbox();
     let json = s.ok(["doctor"]);
-    assert!(rows(&json, "store")[0]["detail"].as_str().is_some_and(|d| d.contains("does not exist yet")));
+    assert!(
+        rows(&json, "store")[0]["detail"]
+            .as_str()
+            .is_some_and(|d| d.contains("does not exist yet"))
+    );
     assert!(!s.store().exists());
 }

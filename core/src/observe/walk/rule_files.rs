@@ -32,10 +32,12 @@ impl Shared<'_> {
         let Some((above, decision)) = &task.rules else { return Some(self.root_rules.clone()) };
         let mut decision = decision.clone();
         if let Some(marker) = marker(dir, names) {
+            // A directory that the rules exclude was counted when its name was judged.
+            let counted = decision.counted().is_some();
             decision = above.mark(&task.name, &decision, marker);
             if decision.marked {
                 found.markers.push(walked.dir.path.clone());
-                if let Some(class) = decision.counted() {
+                if let Some(class) = decision.counted().filter(|_| !counted) {
                     *found.excluded.entry(class).or_default() += 1;
                 }
             }
