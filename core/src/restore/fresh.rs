@@ -81,15 +81,13 @@ pub(super) async fn note(
     let temp = recorder.context().ids.hex(8)?;
     blocking(move || {
         let mut cache = StatCache::load(Some(&dir), &root);
-        for (path, entry) in entries {
+        let fresh = |(path, entry): (RelPath, Option<(Stat, Ref)>)| {
             let now = work.root.stat_below(&path).ok();
-            match (entry, now) {
-                (Some((stat, content)), Some(now)) if still(&stat, &now) => {
-                    cache.note(&path, &now, &content);
-                }
-                _ => cache.forget(&path),
-            }
-        }
+            let entry = entry.filter(|(then, _)| now.is_some_and(|now| still(then, &now)));
+            (path, entry)
+        };
+        let entries: Vec<_> = entries.into_iter().map(fresh).collect();
+        cache.note(&entries);
         cache
             .save(&temp)
             .map_err(|e| Error::failed("cache", format!("the stat cache cannot be written: {e}")))

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 
-use crate::world::World;
+use crate::world::{At, World};
 
 #[tokio::test]
 async fn res_050_a_link_at_a_recorded_path_is_replaced_not_followed() {
@@ -169,4 +169,57 @@ async fn res_061_long_names_and_deep_paths() {
     let n = rustix::io::read(&fd, &mut text).expect("read");
     assert_eq!(&text[..n], b"v1");
     assert_eq!(fs::metadata(&w.ws).expect("stat").mode() & 0o700, 0o700);
+}
+
+/// RES-053 as an ordinary user: as root, this test runs itself again as nobody.
+#[tokio::test]
+async fn res_053_read_only_files_and_directories() {
+    if rustix::process::geteuid().is_root() {
+        as_nobody("files::res_053_read_only_files_and_directories");
+        return;
+    }
+    for fault in [None, Some(("restore.step", 2)), Some(("restore.deleted", 1))] {
+        let mut w = World::new().await;
+        w.write_mode("d/f", b"1", 0o444);
+        w.write_mode("top", b"1", 0o444);
+        chmod(&w, "d", 0o555);
+        let target = w.capture().await;
+        let then = w.picture();
+        chmod(&w, "d", 0o755);
+        for name in ["d/f", "top"] {
+            fs::remove_file(w.ws.join(name)).expect("removed");
+            w.write_mode(name, b"22", 0o444);
+        }
+        w.write("d/new", "added");
+        chmod(&w, "d", 0o555);
+        let now = w.picture();
+        if let Some((point, n)) = fault {
+            w.faults = At::fail(point, n);
+            w.restore(&target).await.expect_err("the fault");
+            assert_eq!(w.picture(), now, "{point}");
+            w.faults = std::sync::Arc::new(backtrail_core::clock::NoFaults);
+        }
+        w.restore(&target).await.expect("restored");
+        assert_eq!(w.picture(), then);
+        chmod(&w, "d", 0o755); // so that the directory can be removed
+    }
+}
+
+fn chmod(w: &World, path: &str, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(w.ws.join(path), fs::Permissions::from_mode(mode)).expect("mode");
+}
+
+fn as_nobody(test: &str) {
+    let own = std::env::current_exe().expect("own path");
+    let out = std::process::Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(own)
+        .args(["--exact", test, "--nocapture"])
+        .env("TMPDIR", "/tmp")
+        .current_dir("/")
+        .output()
+        .expect("setpriv");
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success() && text.contains("1 passed"), "{text}\n{out:?}");
 }

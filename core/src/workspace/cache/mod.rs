@@ -8,7 +8,7 @@
 mod block;
 mod vanished;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -173,47 +173,53 @@ impl StatCache {
         }
     }
 
-    /// Sets the content of one file, for a restore that wrote it. The trees above it
-    /// are forgotten, so the next capture builds them again without reading a file.
-    pub fn note(&mut self, path: &RelPath, stat: &Stat, content: &Ref) {
-        self.edit(path, Some((stat, content)));
+    /// Sets the content of files, for a restore that wrote them; `None` forgets what is
+    /// known of a path. The trees above are forgotten, so the next capture builds them
+    /// again without reading a file.
+    pub fn note(&mut self, entries: &[(RelPath, Option<(Stat, Ref)>)]) {
+        let mut by_dir: BTreeMap<RelPath, BTreeMap<&[u8], Option<&(Stat, Ref)>>> = BTreeMap::new();
+        for (path, entry) in entries {
+            if let Some(dir) = path.parent() {
+                by_dir.entry(dir).or_default().insert(path.name(), entry.as_ref());
+            }
+        }
+        let mut above = BTreeSet::new();
+        for (dir, names) in by_dir {
+            self.edit(&dir, &names);
+            let mut up = dir.parent();
+            // Once one directory was met, so was all above it.
+            while let Some(d) = up.take_if(|d| !above.contains(d)) {
+                up = d.parent();
+                above.insert(d);
+            }
+        }
+        for dir in above {
+            if let Some(block) = self.blocks.get_mut(dir.as_bytes()) {
+                *block = block.without_tree();
+            }
+        }
     }
 
-    /// Forgets what is known of one path.
-    pub fn forget(&mut self, path: &RelPath) {
-        self.edit(path, None);
-    }
-
-    fn edit(&mut self, path: &RelPath, entry: Option<(&Stat, &Ref)>) {
-        let Some(dir) = path.parent() else { return };
+    fn edit(&mut self, dir: &RelPath, changes: &BTreeMap<&[u8], Option<&(Stat, Ref)>>) {
         let empty = Block::encode(None, std::iter::empty());
         let old = self.blocks.get(dir.as_bytes()).unwrap_or(&empty).clone();
-        let mut names: Vec<Cached<'_>> = old.names().collect();
-        let at = names.binary_search_by(|n| n.name.cmp(path.name()));
-        let new = entry.map(|(stat, content)| Cached {
-            name: path.name(),
-            kind: FileKind::File,
-            racy: false,
-            stat: stat.into(),
-            content: Some(content.clone()),
-            target: b"",
+        let kept = old.names().filter(|n| !changes.contains_key(n.name));
+        let new = changes.iter().filter_map(|(name, entry)| {
+            let (stat, content) = (*entry)?;
+            Some(Cached {
+                name,
+                kind: FileKind::File,
+                racy: false,
+                stat: stat.into(),
+                content: Some(content.clone()),
+                target: b"",
+            })
         });
-        match (at, new) {
-            (Ok(i), Some(n)) => names[i] = n,
-            (Ok(i), None) => drop(names.remove(i)),
-            (Err(i), Some(n)) => names.insert(i, n),
-            (Err(_), None) => {}
-        }
+        let mut names: Vec<Cached<'_>> = kept.chain(new).collect();
+        names.sort_by(|a, b| a.name.cmp(b.name));
         let block = Block::encode(None, names.into_iter());
         self.blocks.insert(dir.as_bytes().into(), block);
         self.dirty = true;
-        let mut above = dir.parent();
-        while let Some(d) = above {
-            if let Some(b) = self.blocks.get_mut(d.as_bytes()) {
-                *b = b.without_tree();
-            }
-            above = d.parent();
-        }
     }
 }
 
