@@ -9,7 +9,7 @@ use crate::context::App;
 /// Asks `question`, whose text is the effect of "yes". Without a terminal: `refused`
 /// at once, naming `flag` as the way to agree beforehand.
 pub(crate) async fn agree(app: &App, question: &str, flag: &str) -> Result<()> {
-    let answer = ask(app, &format!("{question} [y/N]"), flag).await?;
+    let answer = ask(app, question, "[y/N]", flag).await?;
     match answer.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Ok(()),
         _ => Err(declined()),
@@ -18,7 +18,7 @@ pub(crate) async fn agree(app: &App, question: &str, flag: &str) -> Result<()> {
 
 /// Asks for `word` to be typed before something larger than usual is done.
 pub(crate) async fn typed(app: &App, question: &str, word: &str, flag: &str) -> Result<()> {
-    let answer = ask(app, &format!("{question} Type {word} to go on:"), flag).await?;
+    let answer = ask(app, question, &format!("Type {word} to go on:"), flag).await?;
     if answer.trim() == word { Ok(()) } else { Err(declined()) }
 }
 
@@ -26,15 +26,15 @@ fn declined() -> Error {
     Error::refused("declined", "declined; nothing was changed")
 }
 
-async fn ask(app: &App, question: &str, flag: &str) -> Result<String> {
+async fn ask(app: &App, question: &str, how: &str, flag: &str) -> Result<String> {
     if !app.env.stdin_terminal || !app.env.stderr_terminal {
         return Err(Error::refused(
             "confirmation-needed",
-            format!("this needs a person's agreement or {flag}; nothing was changed"),
+            format!("nobody is at a terminal to be asked: {question}"),
         )
-        .with_hint(format!("look at it with --dry-run, then add {flag}")));
+        .with_hint(format!("nothing was changed; to agree beforehand, add {flag}")));
     }
-    app.out.prompt(question);
+    app.out.prompt(&format!("{question} {how}"));
     // Not a blocking task of the runtime: one that waits for a line could not be left
     // behind when a signal comes.
     let (send, receive) = tokio::sync::oneshot::channel();

@@ -212,7 +212,11 @@ impl Recorder {
             settings.any_count = true;
         }
         let sink = (!job.request.dry_run).then_some(&job.sink);
-        observe::observe(&self.ctx, &self.root, &settings, cache, sink).await
+        let mut seen = observe::observe(&self.ctx, &self.root, &settings, cache, sink).await?;
+        // A bank counts no files, but it is no other set of rules: the same state must
+        // be the same snapshot.
+        seen.observed.rules.limits.max_files = self.settings.observe.max_files;
+        Ok(seen)
     }
 
     /// Adds files whose objects are on the damage list, so that they are read and

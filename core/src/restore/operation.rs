@@ -15,7 +15,7 @@ pub(super) fn digest(request: &RestoreRequest) -> Option<Digest> {
     request.operation_id.as_ref().map(|id| Digest::of(id.as_bytes()))
 }
 
-/// The recorded result of this operation id, when it is done. `operation-conflict`
+/// The recorded result of this operation id, when it is done. `operation-reused`
 /// (exit 4) when the id was used for another request, or for one that was rolled back.
 pub(super) async fn recorded(
     recorder: &Recorder,
@@ -25,7 +25,7 @@ pub(super) async fn recorded(
     let Some(journal) = find(recorder, wanted).await? else { return Ok(None) };
     let used = |why: &str| {
         let message = format!("this operation id {why} ({})", journal.transaction);
-        Err(Error::refused("operation-conflict", message).with_hint("use a new operation id"))
+        Err(Error::refused("operation-reused", message).with_hint("use a new operation id"))
     };
     if journal.request_digest != request.digest() {
         return used("was used for another request");

@@ -107,7 +107,11 @@ impl RestoreResult {
             plan.steps.iter().filter(|s| s.after.is_leaf()).map(|s| s.path.clone()).collect();
         written.sort();
         written.truncate(limit);
-        let deleted = plan.deletions().into_iter().take(limit).cloned().collect();
+        // As in the counts: files and links, not the directories that were emptied.
+        let gone = plan.steps.iter().filter(|s| s.after.is_absent() && s.before.is_leaf());
+        let mut deleted: Vec<RelPath> = gone.map(|s| s.path.clone()).collect();
+        deleted.sort();
+        deleted.truncate(limit);
         Self {
             format_version: 1,
             kind: plan.kind,

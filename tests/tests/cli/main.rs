@@ -7,6 +7,8 @@ mod doctor;
 mod explain;
 mod history;
 mod reference;
+mod restore;
+mod restore_disk;
 mod store;
 
 use backtrail_tests::cli::Sandbox;
