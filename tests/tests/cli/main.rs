@@ -2,6 +2,7 @@
 
 mod capture;
 mod config;
+mod crash;
 mod diff;
 mod doctor;
 mod explain;
@@ -10,6 +11,7 @@ mod reference;
 mod restore;
 mod restore_disk;
 mod store;
+mod undo;
 
 use backtrail_tests::cli::Sandbox;
 
