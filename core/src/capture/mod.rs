@@ -100,21 +100,36 @@ impl Recorder {
     /// An unchanged workspace adds no snapshot: the label is pointed at the head.
     /// Fails with the codes of `docs/exit-codes.md`; nothing is published then.
     pub async fn capture(&self, request: &Request) -> Result<Captured> {
+        self.capture_seen(request, None).await
+    }
+
+    /// As [`Recorder::capture`] with a look at the workspace that was just taken, so
+    /// that it is not walked again. Paths of `must_store` were read and stored by the
+    /// caller, who holds `objects`; for anything else that the store lacks, the
+    /// workspace is looked at once more.
+    pub(crate) async fn capture_seen(
+        &self,
+        request: &Request,
+        mut seen: Option<Observation>,
+    ) -> Result<Captured> {
         check_request(request)?;
         let started = self.ctx.clock.now();
         let _workspace = if request.locked { None } else { Some(self.lock_workspace().await?) };
-        if let Some(check) = &self.settings.check {
+        // Whoever holds the lock throughout asked once.
+        if let Some(check) = self.settings.check.as_ref().filter(|_| !request.locked) {
             check(&self.root).await?;
         }
         let chain = LockName::Chain(self.chain.clone());
         let _chain = self.lock(chain, LockMode::Exclusive).await?;
 
         let mut job = self.prepare(request, started).await?;
-        let cache = self.load_cache().await?;
         let mut forced = request.must_store.clone();
-        let mut cache = Some(cache);
+        let mut cache = None;
         for _ in 0..MAX_ROUNDS {
-            let observation = self.look(&job, &forced, cache.take()).await?;
+            let observation = match seen.take() {
+                Some(seen) => seen,
+                None => self.look(&job, &forced, cache.take()).await?,
+            };
             if self.force_damaged(&job, &observation.observed, &mut forced) {
                 cache = Some(observation.cache);
                 continue;

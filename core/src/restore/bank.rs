@@ -9,7 +9,7 @@ use crate::diff::State;
 use crate::error::{Error, Kind, Result};
 use crate::ids::Digest;
 use crate::object::content;
-use crate::observe::{ObservedEntry, What};
+use crate::observe::{Observation, ObservedEntry, What};
 use crate::path::RelPath;
 use crate::plan::Step;
 use crate::snapshot::doc::BankNote;
@@ -18,6 +18,7 @@ use crate::store::Store;
 
 use super::journal::BankRef;
 use super::work::changed;
+use super::{fresh, read};
 
 /// How often a bank is taken again because the store held a wrong object.
 const MAX_ROUNDS: usize = 3;
@@ -38,7 +39,12 @@ pub(super) struct Banked {
 /// `bank-failed` with the path and the cause when a touched path cannot be stored or
 /// read back, `changed-since-plan` when one differs from what was planned; nothing was
 /// changed then, and nothing claims a safety copy.
-pub(super) async fn bank(recorder: &Recorder, steps: &[Step], note: BankNote) -> Result<Banked> {
+pub(super) async fn bank(
+    recorder: &Recorder,
+    steps: &[Step],
+    note: BankNote,
+    seen: Option<Observation>,
+) -> Result<Banked> {
     let touched: BTreeSet<RelPath> =
         steps.iter().filter(|s| s.displaces()).map(|s| s.path.clone()).collect();
     let request = Request {
@@ -50,8 +56,13 @@ pub(super) async fn bank(recorder: &Recorder, steps: &[Step], note: BankNote) ->
     };
     let store = recorder.store();
     let mut bad = Vec::new();
+    let mut seen = seen.filter(|_| read::is_small(steps));
+    let hold = fresh::hold(recorder, "restore").await.map_err(failed)?;
     for _ in 0..MAX_ROUNDS {
-        let captured = recorder.capture(&request).await.map_err(failed)?;
+        if seen.is_some() {
+            read::store(recorder, steps).await?;
+        }
+        let captured = recorder.capture_seen(&request, seen.take()).await.map_err(failed)?;
         let content = held(&captured, steps)?;
         store.flush().await.map_err(failed)?;
         bad = wrong(&**store, &content).await.map_err(failed)?;
@@ -61,6 +72,7 @@ pub(super) async fn bank(recorder: &Recorder, steps: &[Step], note: BankNote) ->
             })?;
             let (label, new) = (captured.label.clone(), captured.created);
             let chain = recorder.chain().clone();
+            hold.release().await.map_err(failed)?;
             let bytes = content.iter().map(|r| r.length).sum();
             return Ok(Banked { bank: BankRef { snapshot, chain, label, new }, captured, bytes });
         }
@@ -74,7 +86,7 @@ pub(super) async fn bank(recorder: &Recorder, steps: &[Step], note: BankNote) ->
 
 /// Says that the bank failed, with the exit code of the cause: the store's (8) or ours
 /// (1). Being told to stop, or to wait, stays what it is.
-fn failed(e: Error) -> Error {
+pub(super) fn failed(e: Error) -> Error {
     let kind = match e.kind() {
         Kind::Busy | Kind::Interrupted => return e,
         Kind::Refused if matches!(e.code(), "recovery-needed" | "root-moved") => return e,

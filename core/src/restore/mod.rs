@@ -20,6 +20,7 @@ mod operation;
 mod operations;
 mod owner;
 mod prepare;
+mod read;
 mod record;
 mod recover;
 mod request;

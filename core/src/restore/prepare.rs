@@ -11,7 +11,7 @@ use crate::diff::{Cover, Stored};
 use crate::error::{Error, Kind, Result};
 use crate::fsx::probe;
 use crate::object::content;
-use crate::observe::{self, Observed};
+use crate::observe::{self, Observation, Observed};
 use crate::path::RelPath;
 use crate::plan::{
     self, Base, Free, Identity, Plan, PlanInput, PlanTarget, PlanWorkspace, TargetView, load_target,
@@ -26,6 +26,8 @@ use crate::workspace::rules::RuleSet;
 /// A plan and what it was made from.
 pub(super) struct Prepared {
     pub(super) plan: Plan,
+    /// The look at the workspace that the plan was made from.
+    pub(super) seen: Observation,
     pub(super) identity: Identity,
 }
 
@@ -47,11 +49,11 @@ pub(super) async fn prepare(recorder: &Recorder, request: &RestoreRequest) -> Re
     let mut unread = BTreeSet::new();
     // A second look reads files above the size limit that would be overwritten.
     for _ in 0..2 {
-        let observed = look(recorder, request, &unread).await?;
+        let seen = look(recorder, request, &unread).await?;
         let input = Inputs { recorder, request, head: head.as_ref(), cover: &cover, identity };
-        let plan = input.plan(&observed).await?;
+        let plan = input.plan(&seen.observed).await?;
         if plan.unread.is_empty() || !unread.is_empty() {
-            return Ok(Prepared { plan, identity });
+            return Ok(Prepared { plan, seen, identity });
         }
         unread = plan.unread;
     }
@@ -113,7 +115,7 @@ async fn look(
     recorder: &Recorder,
     request: &RestoreRequest,
     unread: &BTreeSet<RelPath>,
-) -> Result<Observed> {
+) -> Result<Observation> {
     let (dir, root) = (recorder.settings().cache_dir.clone(), recorder.root().clone());
     let cache = blocking(move || Ok(StatCache::load(dir.as_deref(), &root))).await?;
     let mut settings = recorder.settings().observe.clone();
@@ -122,7 +124,7 @@ async fn look(
     // How many files there are is a question for captures; the bank takes them all.
     settings.any_count = true;
     let (ctx, root) = (recorder.context(), recorder.root());
-    Ok(observe::observe(ctx, root, &settings, cache, None).await?.observed)
+    observe::observe(ctx, root, &settings, cache, None).await
 }
 
 struct Inputs<'a> {

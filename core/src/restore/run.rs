@@ -25,10 +25,14 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::fsx::Stat;
 use crate::ids::TransactionId;
+use crate::observe::Observation;
 use crate::plan::{Plan, PlanWarning};
 use crate::snapshot::doc::BankNote;
 use crate::snapshot::tree::Body;
 use crate::store::{Guard, LockMode, LockName, LockRequest};
+
+/// How old a look at the workspace may be to serve the bank, in nanoseconds.
+const FRESH_NS: i64 = 5_000_000_000;
 
 /// Puts a snapshot back in place. The recorder's chain is the one that gets the bank.
 ///
@@ -70,9 +74,10 @@ pub async fn run(
     settle(&place(recorder)).await?;
     recorder.root().check_same()?;
     let transaction = TransactionId::new(format!("tx-{}", recorder.context().ids.hex(8)?))?;
+    let seen = still_fresh(recorder, prepared.seen);
     let line = Line { recorder, request, hooks, plan: &plan, transaction, started };
     let parked = hooks.locked(&line.transaction, &plan).await?;
-    let done = line.transact(parked).await;
+    let done = line.transact(parked, seen).await;
     if done.is_err() {
         hooks.abandoned(&line.transaction).await;
     }
@@ -96,6 +101,14 @@ async fn unfinished(recorder: &Recorder, request: &RestoreRequest) -> Result<Vec
         notices.push(PlanWarning { code, message });
     }
     Ok(notices)
+}
+
+/// The look that the plan was made from also serves the bank, unless somebody thought
+/// about the plan for long: what the bank says of paths that are not touched would be
+/// old then. Touched paths are read again in either case.
+fn still_fresh(recorder: &Recorder, seen: Observation) -> Option<Observation> {
+    let age = recorder.context().clock.now().0 - seen.observed.started_ns;
+    (0..FRESH_NS).contains(&age).then_some(seen)
 }
 
 fn check_digest(request: &RestoreRequest, plan: &Plan) -> Result<()> {
@@ -148,8 +161,12 @@ struct Staged {
 }
 
 impl Line<'_> {
-    async fn transact(&self, parked: Option<JournalRun>) -> Result<RestoreResult> {
-        let mut staged = self.stage(parked).await?;
+    async fn transact(
+        &self,
+        parked: Option<JournalRun>,
+        seen: Option<Observation>,
+    ) -> Result<RestoreResult> {
+        let mut staged = self.stage(parked, seen).await?;
         let applied = self.apply(&mut staged).await;
         match applied {
             Ok((done, stats, late)) => self.commit(staged, done, stats, late).await,
@@ -158,7 +175,7 @@ impl Line<'_> {
     }
 
     /// Bank, stage, journal. Nothing in the workspace has changed when this fails.
-    async fn stage(&self, parked: Option<JournalRun>) -> Result<Staged> {
+    async fn stage(&self, parked: Option<JournalRun>, seen: Option<Observation>) -> Result<Staged> {
         let (recorder, plan) = (self.recorder, self.plan);
         let ctx = recorder.context();
         let note = BankNote {
@@ -168,7 +185,7 @@ impl Line<'_> {
             partial: false,
         };
         ctx.progress.phase("bank", None, None);
-        let banked = bank::bank(recorder, &plan.steps, note).await?;
+        let banked = bank::bank(recorder, &plan.steps, note, seen).await?;
         ctx.faults.reach("restore.banked")?;
 
         let store = &**recorder.store();
