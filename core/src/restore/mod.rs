@@ -23,6 +23,7 @@ mod prepare;
 mod read;
 mod record;
 mod recover;
+mod refill;
 mod request;
 mod result;
 mod revert;

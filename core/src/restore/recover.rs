@@ -11,6 +11,7 @@ use super::close::close;
 use super::detect::{Need, Unfinished, detect};
 use super::journal::{Journal, JournalState, Keeper, PLAN, Third};
 use super::look::look;
+use super::refill::refill;
 use super::revert::{self, Reverted};
 use super::stage::Stage;
 use super::work::Work;
@@ -164,6 +165,9 @@ pub async fn recover_one(
         Direction::RollBack => JournalState::RollingBack,
     };
     let _ = keeper.enter(entering, &work, ctx, store).await?;
+    if direction == Direction::RollBack {
+        refill(&work, ctx, store, keeper.journal.bank.as_ref()).await?;
+    }
     let w = Arc::clone(&work);
     let reverted = blocking(move || {
         let reverted = match direction {

@@ -163,6 +163,24 @@ fn original(spot: &Spot<'_>, before: &State) -> Result<Option<From>, Refusal> {
     Ok(held(spot.new)?.then_some(From::New))
 }
 
+/// True if a step was applied and what it displaced is in staging no more.
+pub(super) fn lacks_original(work: &Work, n: usize) -> Result<bool> {
+    let step = &work.steps[n];
+    if !step.before.is_leaf() {
+        return Ok(false);
+    }
+    let now = work.look(step)?;
+    if !is_side(now.as_ref(), &step.after) || is_side(now.as_ref(), &step.before) {
+        return Ok(false);
+    }
+    let place = work.stage.place(n);
+    let name = super::stage::step_name(n);
+    let held =
+        |dir: &Dir| Ok::<_, std::io::Error>(is_side(look_at(dir, &name)?.as_ref(), &step.before));
+    let found = held(&place.old).and_then(|old| Ok(old || held(&place.new)?));
+    found.map(|found| !found).map_err(|e| step_failed(step, &e))
+}
+
 fn is_staged(spot: &Spot<'_>, after: &State) -> Result<bool, Refusal> {
     Ok(after.kind != StateKind::Absent && is_side(look_at(spot.new, spot.n)?.as_ref(), after))
 }

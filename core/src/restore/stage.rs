@@ -122,6 +122,11 @@ impl Stage {
         &self.places[self.of.get(n).copied().unwrap_or(0)]
     }
 
+    /// The number of that directory.
+    pub(super) fn number(&self, n: usize) -> u32 {
+        self.of.get(n).copied().unwrap_or(0) as u32
+    }
+
     /// Writes a small file into the staging at the root, durably.
     pub(super) fn publish(&self, name: &[u8], body: &[u8]) -> io::Result<()> {
         let temp = [name, b".tmp"].concat();
@@ -307,7 +312,7 @@ pub(super) async fn fill(
         let mode = work.mode_after(&step.after);
         match contents.get(&n) {
             Some(Content::File(content)) => files.push(NewFile {
-                dir: work.stage.of.get(n).copied().unwrap_or(0) as u32,
+                dir: work.stage.number(n),
                 name: step_name(n).into(),
                 mode,
                 content: content.clone(),

@@ -153,7 +153,7 @@ async fn res_037_one_operation_id_is_one_transaction() {
     let mut other = request;
     other.options.no_delete = true;
     let e = w.run(other).await.expect_err("another request");
-    assert_eq!((e.kind(), e.code()), (Kind::Refused, "operation-conflict"));
+    assert_eq!((e.kind(), e.code()), (Kind::Refused, "operation-reused"));
 }
 
 #[tokio::test]
@@ -167,7 +167,7 @@ async fn res_037_a_rolled_back_operation_needs_a_new_id() {
     w.run(request("op-1")).await.expect_err("the fault");
     w.faults = Arc::new(NoFaults);
     let e = w.run(request("op-1")).await.expect_err("used");
-    assert_eq!(e.code(), "operation-conflict");
+    assert_eq!(e.code(), "operation-reused");
     w.run(request("op-2")).await.expect("restored");
 }
 
@@ -200,6 +200,34 @@ async fn res_040_a_failure_anywhere_leaves_everything_old() {
         w.restore(&target).await.expect("restored");
         assert_eq!(w.read("a"), "a1");
     }
+}
+
+#[tokio::test]
+async fn res_044_a_roll_back_that_fails_can_be_run_again() {
+    let (mut w, target) = changed().await;
+    let before = w.picture();
+    let ws = w.ws.clone();
+    w.faults = At::act("restore.deleted", 1, move || {
+        let stage = fs::read_dir(&ws).expect("list").map(|e| e.expect("entry").path());
+        let stage = stage.filter(|p| p.to_string_lossy().contains("-stage-")).next();
+        for old in fs::read_dir(stage.expect("staging").join("old")).expect("list") {
+            let path = old.expect("entry").path();
+            let _ = fs::remove_file(path);
+        }
+        Err(backtrail_core::error::Error::failed("fault", "a test fault"))
+    });
+    let e = w.restore(&target).await.expect_err("fails twice");
+    assert_eq!((e.kind(), e.code()), (Kind::Failed, "rollback-failed"));
+    assert!(e.hint().expect("a hint").contains("restore --roll-back"));
+    w.faults = Arc::new(NoFaults);
+    let e = w.restore(&target).await.expect_err("unfinished");
+    assert_eq!(e.code(), "recovery-needed");
+    let wait = std::time::Duration::from_secs(5);
+    let direction = backtrail_core::restore::Direction::RollBack;
+    let done = backtrail_core::restore::recover(&w.place(), direction, wait, "restore").await;
+    assert_eq!(done.expect("the bank serves")[0].third_count, 0);
+    assert_eq!(w.picture(), before);
+    w.assert_no_staging();
 }
 
 #[tokio::test]

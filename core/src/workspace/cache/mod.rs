@@ -37,6 +37,9 @@ pub struct StatCache {
     dirty: bool,
 }
 
+/// New entries of one directory by name; `None` forgets.
+type Changes<'a> = BTreeMap<&'a [u8], Option<&'a (Stat, Ref)>>;
+
 impl StatCache {
     /// Loads the cache of `root` from `dir`; empty when absent, damaged, of another
     /// version or root. Blocks.
@@ -177,7 +180,7 @@ impl StatCache {
     /// known of a path. The trees above are forgotten, so the next capture builds them
     /// again without reading a file.
     pub fn note(&mut self, entries: &[(RelPath, Option<(Stat, Ref)>)]) {
-        let mut by_dir: BTreeMap<RelPath, BTreeMap<&[u8], Option<&(Stat, Ref)>>> = BTreeMap::new();
+        let mut by_dir: BTreeMap<RelPath, Changes<'_>> = BTreeMap::new();
         for (path, entry) in entries {
             if let Some(dir) = path.parent() {
                 by_dir.entry(dir).or_default().insert(path.name(), entry.as_ref());
@@ -200,7 +203,7 @@ impl StatCache {
         }
     }
 
-    fn edit(&mut self, dir: &RelPath, changes: &BTreeMap<&[u8], Option<&(Stat, Ref)>>) {
+    fn edit(&mut self, dir: &RelPath, changes: &Changes<'_>) {
         let empty = Block::encode(None, std::iter::empty());
         let old = self.blocks.get(dir.as_bytes()).unwrap_or(&empty).clone();
         let kept = old.names().filter(|n| !changes.contains_key(n.name));

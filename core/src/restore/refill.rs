@@ -1,0 +1,94 @@
+//! Originals that are gone from staging, fetched again from the bank before a roll-back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::blocking;
+use super::fill::{self, NewFile, Place};
+use super::journal::BankRef;
+use super::revert::lacks_original;
+use super::stage::step_name;
+use super::work::Work;
+use crate::clock::Context;
+use crate::error::{Error, IoContext, Result};
+use crate::ids::Digest;
+use crate::object::content;
+use crate::path::RelPath;
+use crate::snapshot::chain;
+use crate::snapshot::tree::{Body, Ref, Tree};
+use crate::store::Store;
+
+/// Puts the content of every step whose original is missing into `new`, where rolling
+/// back finds it. Needs the store only when something is missing.
+pub(super) async fn refill(
+    work: &Arc<Work>,
+    ctx: &Context,
+    store: &dyn Store,
+    bank: Option<&BankRef>,
+) -> Result<()> {
+    let w = Arc::clone(work);
+    let missing = blocking(move || {
+        let mut out = Vec::new();
+        for n in 0..w.steps.len() {
+            if lacks_original(&w, n)? {
+                out.push(n);
+            }
+        }
+        Ok(out)
+    })
+    .await?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let gone = || Error::failed("rollback-failed", "originals are gone and there is no bank");
+    let bank = bank.ok_or_else(gone)?;
+    let root = chain::read_snapshot(store, &bank.chain, &bank.snapshot).await?.root;
+    let mut trees: BTreeMap<Digest, Tree> = BTreeMap::new();
+    let (mut files, mut links) = (Vec::new(), Vec::new());
+    for n in missing {
+        let step = &work.steps[n];
+        match find(store, &mut trees, &root, &step.path).await? {
+            Body::File(content) => files.push(NewFile {
+                dir: work.stage.number(n),
+                name: step_name(n).into(),
+                mode: step.before.mode,
+                content,
+            }),
+            Body::Symlink(target) => links.push((n, target)),
+            Body::Dir(_) => {}
+        }
+    }
+    let place: Arc<dyn Place> = Arc::clone(work) as _;
+    fill::fill(store, ctx, place, files, 2).await?;
+    let w = Arc::clone(work);
+    blocking(move || {
+        for (n, target) in links {
+            let made = w.stage.place(n).new.make_link(&target, &step_name(n));
+            made.context(|| format!("failed to stage {}", w.steps[n].path))?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// What the bank holds at `path`. Trees are read once.
+async fn find(
+    store: &dyn Store,
+    trees: &mut BTreeMap<Digest, Tree>,
+    root: &Ref,
+    path: &RelPath,
+) -> Result<Body> {
+    let mut at = root.clone();
+    let mut names = path.segments().peekable();
+    while let Some(name) = names.next() {
+        if !trees.contains_key(&at.digest) {
+            trees.insert(at.digest, content::load_tree(store, &at).await?);
+        }
+        match (trees[&at.digest].get(name).map(|e| &e.body), names.peek()) {
+            (Some(body), None) => return Ok(body.clone()),
+            (Some(Body::Dir(next)), Some(_)) => at = next.clone(),
+            _ => break,
+        }
+    }
+    Err(Error::failed("rollback-failed", format!("the bank does not hold {path}")))
+}
