@@ -53,16 +53,6 @@ pub(crate) fn mode(mode: u32) -> String {
     format!("{mode:04o}")
 }
 
-/// A word that a POSIX shell takes as it is, quoted where needed.
-pub(crate) fn shell_word(s: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-+/:=@%,".contains(c);
-    if !s.is_empty() && s.chars().all(plain) {
-        s.to_owned()
-    } else {
-        format!("'{}'", s.replace('\'', r"'\''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,12 +76,5 @@ mod tests {
         assert_eq!(age("2026-01-01T23:00:00Z", now), "1 h ago");
         assert_eq!(age("2026-01-01T00:00:00Z", now), "1 day ago");
         assert_eq!(age("2026-01-03T00:00:00Z", now), "in the future");
-    }
-
-    #[test]
-    fn shell_words_survive_a_shell() {
-        assert_eq!(shell_word("a/b.c"), "a/b.c");
-        assert_eq!(shell_word("it's"), r"'it'\''s'");
-        assert_eq!(shell_word(""), "''");
     }
 }
