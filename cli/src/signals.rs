@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc::Sender;
 
 use backtrail_core::clock::Cancel;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -19,16 +20,20 @@ impl Signals {
     pub(crate) fn listen(cancel: Cancel, ignored: u64) -> Self {
         let signals = Self::default();
         let heard = signals.clone();
+        let (ready, installed) = std::sync::mpsc::channel();
         let listen = move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build()
             else {
                 return;
             };
-            runtime.block_on(heard.wait(&cancel, ignored));
+            runtime.block_on(heard.wait(&cancel, ignored, ready));
         };
         // Without the thread a signal ends the process as it would any other: nothing
         // is promised then but what a crash keeps.
         let _ = std::thread::Builder::new().name("signals".to_owned()).spawn(listen);
+        // Nothing begins before the handlers are there; a thread that could not start
+        // has dropped its end.
+        let _ = installed.recv();
         signals
     }
 
@@ -37,7 +42,7 @@ impl Signals {
         Some(self.0.load(Ordering::SeqCst)).filter(|n| *n != 0)
     }
 
-    async fn wait(&self, cancel: &Cancel, ignored: u64) {
+    async fn wait(&self, cancel: &Cancel, ignored: u64, ready: Sender<()>) {
         let mut streams: Vec<Option<Signal>> = NAMES
             .iter()
             .map(|(n, _)| {
@@ -46,6 +51,7 @@ impl Signals {
             })
             .collect();
         let [hup, int, term] = &mut streams[..] else { return };
+        drop(ready);
         loop {
             let (number, name) = tokio::select! {
                 () = next(hup) => NAMES[0],

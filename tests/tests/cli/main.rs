@@ -13,6 +13,7 @@ mod reference;
 mod restore;
 mod restore_disk;
 mod store;
+mod terminal;
 mod undo;
 
 use backtrail_tests::cli::Sandbox;
