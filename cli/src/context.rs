@@ -1,7 +1,7 @@
 //! What a verb is handed: settings, printer, the engine's context, and the store,
 //! workspace and chain that the command line means.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,17 +64,22 @@ impl App {
         self.ctx.clock.now()
     }
 
+    /// Where history is kept when nobody says; `None` without a home directory.
+    pub(crate) fn default_store(&self) -> Option<PathBuf> {
+        self.env.xdg("XDG_DATA_HOME", ".local/share").map(|d| d.join("backtrail"))
+    }
+
     /// Opens the store that flag, environment, file or default names.
     pub(crate) async fn store(&self, settings: &Settings) -> Result<Arc<dyn Store>> {
         let url = match &settings.store {
             Some(url) if url.contains("://") => url.clone(),
             Some(path) => crate::env::absolute(path.as_ref())?.display().to_string(),
             None => {
-                let dir = self.env.xdg("XDG_DATA_HOME", ".local/share").ok_or_else(|| {
+                let dir = self.default_store().ok_or_else(|| {
                     Error::invalid("there is no home directory for the default store")
                         .with_hint("give --store DIR or set BACKTRAIL_STORE")
                 })?;
-                dir.join("backtrail").display().to_string()
+                dir.display().to_string()
             }
         };
         let options = OpenOptions {

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::context::App;
 use crate::exit::{self, Code};
 use crate::output::Paint;
-use crate::settings::ROWS;
+use crate::settings::{ROWS, Settings};
 
 /// Arguments of `config`.
 #[derive(clap::Args)]
@@ -24,7 +24,11 @@ pub(crate) fn run(app: &App, _: &Args) -> Result<Code> {
     let mut rows = Vec::new();
     for row in ROWS {
         let (value, source) = &settings.found[row.key];
-        let (value, source) = (shown(row.key, value), source.to_string());
+        let value = match value.is_empty() {
+            true => unset(app, &settings, row.key),
+            false => shown(row.key, value),
+        };
+        let source = source.to_string();
         if app.out.is_json() {
             rows.push(json!({
                 "key": row.key, "value": value, "source": source, "env": row.env,
@@ -43,6 +47,18 @@ pub(crate) fn run(app: &App, _: &Args) -> Result<Code> {
         app.out.json(&json!({ "settings": rows }));
     }
     Ok(exit::COMPLETE)
+}
+
+/// What holds where nobody set anything and the default is no constant.
+fn unset(app: &App, settings: &Settings, key: &str) -> String {
+    let dir = |d: Option<std::path::PathBuf>| d.map(|d| d.display().to_string());
+    let found = match key {
+        "store" => dir(app.default_store()),
+        "cache_dir" => dir(settings.cache_dir.clone()),
+        "threads" => Some(settings.threads.to_string()),
+        _ => None,
+    };
+    found.unwrap_or_default()
 }
 
 /// A value as it may be shown: never with credentials.

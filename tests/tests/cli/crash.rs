@@ -270,3 +270,70 @@ fn cap_090_captures_at_once_make_one_chain() {
     assert_eq!(s.ok(["verify", "--deep"])["damaged"], json!([]));
     assert_eq!(s.run(["show", "latest", "--cat", "f"]).expect(0).stdout.len(), 1);
 }
+
+/// Starts a command that stops itself at a point, does `meanwhile`, and lets it go on.
+fn stopped_at(s: &Sandbox, point: &str, args: &[&str], meanwhile: impl FnOnce()) -> (i32, Value) {
+    let mut command = s.command(args);
+    command.arg("--json").env("BACKTRAIL_FAULT", format!("{point}:1:stop"));
+    let child = command.spawn().expect("start");
+    stopped(&child);
+    meanwhile();
+    signal(&child, Signal::CONT);
+    let out = child.wait_with_output().expect("wait");
+    let json = serde_json::from_slice(&out.stdout).expect("one JSON document");
+    (out.status.code().unwrap_or(-1), json)
+}
+
+#[test]
+fn cap_046_a_root_replaced_during_a_capture_publishes_nothing() {
+    let s = sandbox();
+    s.write("f", "1");
+    let (code, json) = stopped_at(&s, "capture.objects", &["capture"], || {
+        fs::rename(s.workspace(), s.top().join("aside")).expect("rename");
+        fs::create_dir(s.workspace()).expect("mkdir");
+    });
+    assert_eq!((code, &json["error"]["code"]), (4, &json!("root-moved")), "{json}");
+    assert_eq!(s.ok(["list"])["total"], 0);
+}
+
+#[test]
+fn res_046_an_edit_between_plan_and_swap_survives() {
+    for point in ["restore.banked", "restore.staged", "restore.applying"] {
+        let (s, _, mut now) = changed(24);
+        let edited = s.path("d1/f1");
+        let args = ["restore", "target", "--yes"];
+        let (code, json) = stopped_at(&s, point, &args, || {
+            fs::write(&edited, "edited meanwhile").expect("write");
+        });
+        assert_eq!(code, 4, "{point}: {json}");
+        now.insert(
+            b"d1/f1".to_vec(),
+            backtrail_tests::cli::Entry::File(0o644, b"edited meanwhile".to_vec()),
+        );
+        assert_same_tree(&s.tree(), &now);
+        no_staging(s.workspace());
+    }
+}
+
+#[test]
+fn cap_092_a_lock_file_written_by_hand_has_no_effect() {
+    let s = sandbox();
+    s.write("f", "1");
+    s.capture();
+    let key = s.ok(["list"])["workspace"]["key"].as_str().expect("key").to_owned();
+    let locks = s.store().join("locks");
+    for (pid, host) in [(1, "here"), (std::process::id(), "here"), (4_000_000, "an-old-host")] {
+        for name in [format!("workspace/{key}"), format!("chain/ws/{key}"), "objects".to_owned()] {
+            let holder = json!({
+                "guard": "by-hand", "program": "x", "host": host, "pid": pid,
+                "since": "2020-01-01T00:00:00Z", "ttl_ms": 0,
+            });
+            let file = locks.join(format!("{name}.holder"));
+            fs::create_dir_all(file.parent().expect("parent")).expect("mkdir");
+            fs::write(&file, holder.to_string()).expect("write");
+        }
+        s.write("f", format!("edit {pid}"));
+        assert_eq!(s.ok(["capture", "--wait", "0"])["created"], true);
+        s.ok(["restore", "latest~1", "--yes", "--wait", "0"]);
+    }
+}
