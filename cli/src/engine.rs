@@ -61,9 +61,12 @@ impl App {
     ) -> Result<T> {
         let Some(limit) = limit else { return work.await };
         let mut work = std::pin::pin!(work);
+        // The limit is looked at first: work that a stopped process finds done when it
+        // goes on does not beat it.
         tokio::select! {
-            done = &mut work => return done,
+            biased;
             () = tokio::time::sleep(limit) => {}
+            done = &mut work => return done,
         }
         // Cancelled, not dropped: it cleans up, and says that it was stopped.
         self.ctx.cancel.cancel("the time limit");

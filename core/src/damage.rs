@@ -135,7 +135,7 @@ async fn load_body(store: &dyn Store) -> Result<Loaded> {
     match serde_json::from_slice::<Body>(&doc.body) {
         Ok(body) if body.format_version > FORMAT_VERSION => Err(Error::new(
             Kind::Newer,
-            "newer",
+            "store-newer",
             format!(
                 "damage.json has format version {}, newer than this build",
                 body.format_version

@@ -171,6 +171,19 @@ impl Handle {
         }
     }
 
+    /// Removes all staged files; what cannot be removed is swept after a day.
+    pub(super) fn drop_staged(&self) {
+        let staged = std::mem::take(&mut locked(&self.pending).staged);
+        if staged.is_empty() {
+            return;
+        }
+        if let Ok(Some(root)) = self.read() {
+            for (digest, staged) in staged {
+                remove(&root, &dir_of(&digest), &staged.temp);
+            }
+        }
+    }
+
     /// The digests staged by this handle whose name begins with `fan`, for listings.
     pub(super) fn staged_below(&self, fan: &str) -> Vec<(Digest, u64)> {
         let pending = locked(&self.pending);

@@ -180,6 +180,13 @@ impl Handle {
     }
 }
 
+impl Drop for Handle {
+    /// Removes what was staged and never named: nobody else knows of it.
+    fn drop(&mut self) {
+        self.drop_staged();
+    }
+}
+
 fn newer_refused(root: &Root, head: MarkerHead) -> Result<String> {
     if head.format_version <= FORMAT_VERSION {
         return Ok(head.store_id);

@@ -119,8 +119,13 @@ impl Recorder {
         if let Some(check) = self.settings.check.as_ref().filter(|_| !request.locked) {
             check(&self.root).await?;
         }
-        let chain = LockName::Chain(self.chain.clone());
-        let _chain = self.lock(chain, LockMode::Exclusive).await?;
+        // A dry run writes nothing that somebody else could meanwhile.
+        let _chain = match request.dry_run {
+            true => None,
+            false => {
+                Some(self.lock(LockName::Chain(self.chain.clone()), LockMode::Exclusive).await?)
+            }
+        };
 
         let mut job = self.prepare(request, started).await?;
         let mut forced = request.must_store.clone();
@@ -134,6 +139,7 @@ impl Recorder {
                 cache = Some(observation.cache);
                 continue;
             }
+            self.root.check_same()?;
             if job.is_unchanged(&self.root, &self.ctx, &observation.observed) {
                 return self.unchanged(job, observation).await;
             }
@@ -156,7 +162,6 @@ impl Recorder {
                 continue;
             }
             self.root.check_same()?;
-            self.ctx.cancel.check()?;
             return self.publish(&mut job, held).await;
         }
         Err(Error::unavailable("content kept disappearing from the store while it was captured"))

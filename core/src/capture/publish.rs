@@ -27,8 +27,10 @@ impl Recorder {
         captured.delta = counts.map(|c| c.paths());
         captured.changed_files = counts.map(|c| c.files);
         for _ in 0..MAX_TRIES {
+            self.ctx.cancel.check()?;
             let snapshot = self.document(job, &captured).await?;
             self.ctx.faults.reach("capture.document")?;
+            self.ctx.cancel.check()?;
             match self.swap_refs(job, &snapshot).await {
                 Ok(()) => {
                     self.ctx.faults.reach("capture.refs")?;

@@ -8,7 +8,7 @@ use crate::object::content;
 use crate::observe::{Observed, Warning};
 use crate::path::RelPath;
 use crate::snapshot::coverage::{Coverage, Reason, Record};
-use crate::workspace::rules::{EntryKind, RuleSet};
+use crate::workspace::rules::{EntryKind, RuleSet, ignore_command};
 
 const BULK_FILES: u64 = 2000;
 const BULK_BYTES: u64 = 256 << 20;
@@ -50,7 +50,11 @@ pub(super) async fn on_publish(
         job.warnings.push(plain("nothing-captured", hint));
     }
     if job.head.is_some() {
-        job.warnings.extend(bulk_added(added));
+        let rules = &observed.rules;
+        let line = |dir: &RelPath| {
+            ignore_command(&recorder.root.path, dir, rules.family, !rules.files().is_empty())
+        };
+        job.warnings.extend(bulk_added(added, line));
         let grown = scope_grew(recorder, job, observed, added).await?;
         job.warnings.extend(grown);
     }
@@ -78,7 +82,10 @@ pub(super) async fn on_publish(
 }
 
 /// Very many new files, or very large ones, below one directory: the deepest such.
-fn bulk_added(added: &[(RelPath, u64)]) -> Option<Warning> {
+fn bulk_added(
+    added: &[(RelPath, u64)],
+    ignore: impl Fn(&RelPath) -> String,
+) -> Option<Warning> {
     let large: u64 = added.iter().map(|(_, n)| n).sum();
     if (added.len() as u64) < BULK_FILES && large < BULK_BYTES {
         return None;
@@ -94,11 +101,11 @@ fn bulk_added(added: &[(RelPath, u64)]) -> Option<Warning> {
     }
     let bulky = sums.iter().filter(|(_, (n, b))| *n >= BULK_FILES || *b >= BULK_BYTES);
     let (dir, (files, bytes)) = bulky.max_by_key(|(d, _)| d.segments().count())?;
-    let rule = if dir.is_root() { String::from("*") } else { format!("/{dir}/") };
     let hint = format!(
-        "{files} new files ({} MiB) below {}; to leave them out: echo '{rule}' >> .backtrailignore",
+        "{files} new files ({} MiB) below {}; to leave them out: {}",
         bytes >> 20,
         if dir.is_root() { String::from("the root") } else { format!("{dir}/") },
+        ignore(dir),
     );
     Some(Warning {
         code: "bulk-added",

@@ -27,13 +27,8 @@ pub enum ReadFailure {
 
 impl From<io::Error> for ReadFailure {
     fn from(e: io::Error) -> Self {
-        match e.raw_os_error() {
-            // A component or the name itself became a link (ELOOP) or lost its
-            // directory (ENOENT, ENOTDIR); ENXIO is a socket or a pipe's far end.
-            Some(n) if n == rustix::io::Errno::NOENT.raw_os_error() => Self::Gone,
-            Some(n) if n == rustix::io::Errno::NOTDIR.raw_os_error() => Self::Gone,
-            _ => Self::Io(e),
-        }
+        // The name is gone, or a directory above it is a link or no directory now.
+        if super::is_absence(&e) { Self::Gone } else { Self::Io(e) }
     }
 }
 

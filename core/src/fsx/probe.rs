@@ -40,3 +40,9 @@ pub fn umask(dir: &Dir, temp: &[u8]) -> io::Result<u32> {
     dir.unlink(temp)?;
     Ok(0o777 & !mode)
 }
+
+/// How many files this process may have open at once.
+pub fn max_open_files() -> u64 {
+    use rustix::process::{Resource, getrlimit};
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}

@@ -58,9 +58,8 @@ pub async fn observe(
     .map_err(|e| Error::failed("io", "the walk stopped").with_source(e))?;
     let walk = walk?;
     let mut dirs = walk.dirs;
-    let threads = settings.threads;
-    let (totals, read_errors) =
-        read::read_all(ctx, root, threads, &mut dirs, walk.pending, sink).await?;
+    let reading = read::Reading { ctx, root, settings, sink };
+    let (totals, read_errors) = read::read_all(reading, &mut dirs, walk.pending).await?;
     let mut errors: BTreeMap<RelPath, String> = BTreeMap::new();
     for ((d, e), text) in walk.errors.into_iter().chain(read_errors) {
         let dir = &dirs[d].dir;

@@ -10,9 +10,9 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 
 use super::sink::Sink;
-use super::types::What;
+use super::types::{Settings, What};
 use super::walk::{Pending, Walked};
-use crate::clock::Context;
+use crate::clock::{Cancel, Context};
 use crate::error::{Error, Result};
 use crate::fsx::{self, FileKind, ReadFailure, Stat};
 use crate::ids::Digest;
@@ -35,6 +35,8 @@ enum Outcome {
     Read(Ref, Stat),
     Link(Vec<u8>, Stat),
     Skip(Reason, Option<String>),
+    /// Not to be stored, for what it is now.
+    Other(Reason, Stat),
     Again,
 }
 
@@ -42,6 +44,8 @@ struct Job {
     at: Pending,
     path: RelPath,
     size: u64,
+    /// Larger content is skipped.
+    limit: u64,
     tries: usize,
 }
 
@@ -52,28 +56,36 @@ pub(super) struct Totals {
     pub(super) bytes: u64,
 }
 
+/// What every read of one observation works with.
+#[derive(Clone, Copy)]
+pub(super) struct Reading<'a> {
+    pub(super) ctx: &'a Context,
+    pub(super) root: &'a Root,
+    pub(super) settings: &'a Settings,
+    pub(super) sink: Option<&'a Sink>,
+}
+
 /// Reads every pending file, offers it to the sink, and fills content, stat or
 /// reason into its entry. Files that move are read again; afterwards each file read
 /// is looked at once more.
 pub(super) async fn read_all(
-    ctx: &Context,
-    root: &Root,
-    threads: usize,
+    reading: Reading<'_>,
     walked: &mut [Walked],
     pending: Vec<Pending>,
-    sink: Option<&Sink>,
 ) -> Result<(Totals, HashMap<(usize, usize), String>)> {
     let mut totals = Totals::default();
     let mut errors = HashMap::new();
-    let mut jobs: Vec<Job> = pending.into_iter().map(|at| job(walked, at, 0)).collect();
+    let Reading { root, settings, .. } = reading;
+    let mut jobs: Vec<Job> =
+        pending.into_iter().map(|at| job(settings, walked, at, 0)).collect();
     let bytes = jobs.iter().map(|j| j.size).sum();
-    ctx.progress.phase("read", Some(jobs.len() as u64), Some(bytes));
-    let mut done: Vec<Pending> = Vec::new();
+    reading.ctx.progress.phase("read", Some(jobs.len() as u64), Some(bytes));
+    let mut done: Vec<(Pending, usize)> = Vec::new();
     loop {
         let mut again = Vec::new();
         let mut results = futures::stream::iter(batches(jobs))
-            .map(|batch| read_batch(ctx, root, batch, sink))
-            .buffer_unordered(threads.max(2));
+            .map(|batch| read_batch(reading, batch))
+            .buffer_unordered(settings.threads.max(2));
         while let Some(result) = results.next().await {
             for (job, outcome) in result? {
                 if let Outcome::Again = outcome
@@ -83,12 +95,18 @@ pub(super) async fn read_all(
                     continue;
                 }
                 settle(walked, &job, outcome, &mut totals, &mut errors);
-                done.push(job.at);
+                done.push((job.at, job.tries));
             }
         }
         drop(results);
         if again.is_empty() {
-            again = moved_since(root, walked, &mut done).await?;
+            for (at, tries) in moved_since(root, walked, &mut done).await? {
+                if tries < RETRY_MS.len() {
+                    again.push(job(settings, walked, at, tries + 1));
+                } else {
+                    walked[at.dir].dir.entries[at.entry].what = What::Skipped(Reason::Changing);
+                }
+            }
         }
         if again.is_empty() {
             return Ok((totals, errors));
@@ -99,10 +117,13 @@ pub(super) async fn read_all(
     }
 }
 
-fn job(walked: &[Walked], at: Pending, tries: usize) -> Job {
+fn job(settings: &Settings, walked: &[Walked], at: Pending, tries: usize) -> Job {
     let dir = &walked[at.dir].dir;
     let entry = &dir.entries[at.entry];
-    Job { at, path: dir.path.join(&entry.name), size: entry.stat.size, tries }
+    let path = dir.path.join(&entry.name);
+    let limit =
+        if settings.must_store.contains(&path) { u64::MAX } else { settings.max_file_bytes };
+    Job { at, path, size: entry.stat.size, limit, tries }
 }
 
 fn settle(
@@ -130,6 +151,10 @@ fn settle(
                 errors.insert((job.at.dir, job.at.entry), e);
             }
         }
+        Outcome::Other(reason, stat) => {
+            entry.stat = stat;
+            entry.what = What::Skipped(reason);
+        }
         Outcome::Again => entry.what = What::Skipped(Reason::Changing),
     }
 }
@@ -155,12 +180,8 @@ fn batches(jobs: Vec<Job>) -> Vec<Vec<Job>> {
 
 /// Reads one batch on a blocking thread and puts its objects. Chunks of large files
 /// come through a bounded channel while the file is still being read.
-async fn read_batch(
-    ctx: &Context,
-    root: &Root,
-    batch: Vec<Job>,
-    sink: Option<&Sink>,
-) -> Result<Vec<(Job, Outcome)>> {
+async fn read_batch(reading: Reading<'_>, batch: Vec<Job>) -> Result<Vec<(Job, Outcome)>> {
+    let Reading { ctx, root, sink, .. } = reading;
     ctx.cancel.check()?;
     let (send, mut chunks) = mpsc::channel::<Object>(1);
     let dir = root.dir.clone();
@@ -173,7 +194,7 @@ async fn read_batch(
             if cancel.is_cancelled() {
                 break;
             }
-            let (outcome, object) = read_one(&dir, &job, store.then_some(&send))?;
+            let (outcome, object) = read_one(&dir, &job, &cancel, store.then_some(&send))?;
             objects.extend(object.filter(|_| store));
             out.push((job, outcome));
         }
@@ -206,19 +227,28 @@ async fn read_batch(
 fn read_one(
     root: &fsx::Dir,
     job: &Job,
+    cancel: &Cancel,
     send: Option<&mpsc::Sender<Object>>,
 ) -> Result<(Outcome, Option<Object>)> {
+    let mut grown = None;
     let read = fsx::read_stable(root, &job.path, |file, stat| {
+        if stat.size > job.limit {
+            grown = Some(*stat);
+            return Err(ReadFailure::Moved);
+        }
         if stat.size <= MAX_BYTES as u64 {
             return read_small(file, stat.size);
         }
-        let content = read_large(file, send)?;
+        let content = read_large(file, stat.size, cancel, send)?;
         let length = content.length;
         Ok(((content, None), length))
     });
     Ok(match read {
         Ok(((content, object), stat)) => (Outcome::Read(content, stat), object),
-        Err(ReadFailure::Moved) => (Outcome::Again, None),
+        Err(ReadFailure::Moved) => match grown {
+            Some(stat) => (Outcome::Other(Reason::TooLarge, stat), None),
+            None => (Outcome::Again, None),
+        },
         Err(ReadFailure::Gone) => (Outcome::Skip(Reason::Vanished, None), None),
         Err(ReadFailure::NotAFile(stat)) => (not_a_file(root, &job.path, stat), None),
         Err(ReadFailure::Io(e)) if fsx::is_exhaustion(&e) => {
@@ -237,7 +267,7 @@ fn not_a_file(root: &fsx::Dir, path: &RelPath, stat: Stat) -> Outcome {
             Ok(target) => Outcome::Link(target, stat),
             Err(_) => Outcome::Again,
         },
-        FileKind::Special => Outcome::Skip(Reason::Unsupported, None),
+        FileKind::Special => Outcome::Other(Reason::Unsupported, stat),
         FileKind::Dir | FileKind::File => Outcome::Again,
     }
 }
@@ -259,12 +289,16 @@ fn read_small(file: &mut std::fs::File, size: u64) -> Result<(Content, u64), Rea
 
 fn read_large(
     file: &mut std::fs::File,
+    size: u64,
+    cancel: &Cancel,
     send: Option<&mpsc::Sender<Object>>,
 ) -> Result<Ref, ReadFailure> {
     use sha2::Digest as _;
     let mut whole = sha2::Sha256::new();
     let mut content = Ref { length: 0, digest: Digest::EMPTY, chunks: Vec::new() };
-    for bytes in chunk::chunks(file) {
+    // One byte more than the size shows growth, and a file that grows for ever ends.
+    for bytes in chunk::chunks(file.take(size + 1)) {
+        cancel.check().map_err(ReadFailure::Sink)?;
         let bytes = bytes?;
         whole.update(&bytes);
         content.length += bytes.len() as u64;
@@ -279,31 +313,39 @@ fn read_large(
         }
     }
     content.digest = Digest(whole.finalize().into());
-    if content.chunks.len() < 2 {
-        return Err(ReadFailure::Moved); // it shrank below the limit meanwhile
+    if content.length != size || content.chunks.len() < 2 {
+        return Err(ReadFailure::Moved);
     }
     Ok(content)
 }
 
-/// Looks once more at every file that was read; those that moved are read again.
-async fn moved_since(root: &Root, walked: &[Walked], done: &mut Vec<Pending>) -> Result<Vec<Job>> {
-    let mut checks: Vec<(Pending, RelPath, Stat)> = Vec::new();
-    for at in std::mem::take(done) {
+/// Looks once more at every file that was read or gone: those that moved or came back,
+/// with the tries each has had.
+async fn moved_since(
+    root: &Root,
+    walked: &[Walked],
+    done: &mut Vec<(Pending, usize)>,
+) -> Result<Vec<(Pending, usize)>> {
+    let mut checks = Vec::new();
+    for (at, tries) in std::mem::take(done) {
         let dir = &walked[at.dir].dir;
         let entry = &dir.entries[at.entry];
-        if matches!(entry.what, What::File(_)) {
-            checks.push((at, dir.path.join(&entry.name), entry.stat));
-        }
+        let was = match entry.what {
+            What::File(_) => Some(entry.stat),
+            What::Skipped(Reason::Vanished) => None,
+            _ => continue,
+        };
+        checks.push((at, tries, dir.path.join(&entry.name), was));
     }
     let dir = root.dir.clone();
     let moved = tokio::task::spawn_blocking(move || {
-        let same = |(_, path, stat): &(Pending, RelPath, Stat)| {
-            dir.stat_below(path).is_ok_and(|now| now.same_file_state(stat))
+        let moved = |path: &RelPath, was: &Option<Stat>| match (dir.stat_below(path), was) {
+            (Ok(now), Some(was)) => !now.same_file_state(was),
+            (Ok(_), None) | (Err(_), Some(_)) => true,
+            (Err(_), None) => false,
         };
-        checks.into_iter().filter(|c| !same(c)).map(|(at, ..)| at).collect::<Vec<_>>()
+        let rows = checks.into_iter().filter(|(_, _, path, was)| moved(path, was));
+        rows.map(|(at, tries, ..)| (at, tries)).collect::<Vec<_>>()
     });
-    let moved =
-        moved.await.map_err(|e| Error::failed("io", "looking again stopped").with_source(e))?;
-    // The look counts as the first try.
-    Ok(moved.into_iter().map(|at| job(walked, at, 1)).collect())
+    moved.await.map_err(|e| Error::failed("io", "looking again stopped").with_source(e))
 }

@@ -178,7 +178,7 @@ impl Snapshot {
         if version > FORMAT_VERSION {
             return Err(Error::new(
                 Kind::Newer,
-                "newer",
+                "store-newer",
                 format!(
                     "snapshot document {key} has format version {version}, newer than this build"
                 ),

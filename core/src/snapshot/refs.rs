@@ -123,7 +123,7 @@ impl Refs {
         if refs.format_version > super::doc::FORMAT_VERSION {
             return Err(Error::new(
                 Kind::Newer,
-                "newer",
+                "store-newer",
                 format!("refs {key} have format version {}", refs.format_version),
             ));
         }

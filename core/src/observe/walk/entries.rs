@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Found, MAX_HANDLES, Shared, Task, UNKNOWN, Walked};
-use crate::fsx::{self, Dir, FileKind, NameKind};
+use super::{Found, Shared, Task, UNKNOWN, Walked};
+use crate::fsx::{self, Dir, FileKind, NameKind, Stat};
 use crate::ids::Digest;
 use crate::observe::types::{ObservedEntry, What};
 use crate::path::{self, MAX_DEPTH, RelPath};
@@ -32,17 +32,23 @@ impl Shared<'_> {
         let handle = Arc::new(dir);
         let mut children = Vec::new();
         walked.dir.entries.reserve_exact(names.len());
-        for (name, _) in names {
-            let stat = match handle.stat(&name) {
+        for (name, listed) in names {
+            if self.counted_enough() {
+                break;
+            }
+            let stat = match self.look_at(&handle, &name, listed) {
                 Ok(stat) => stat,
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(e) if fsx::is_exhaustion(&e) => return Err(e),
                 Err(e) => {
-                    let at = (task.id, walked.dir.entries.len());
-                    found.errors.insert(at, fsx::errno_name(&e));
-                    let stat = fsx::Stat::unknown();
-                    let what = What::Skipped(Reason::Unreadable);
-                    walked.dir.entries.push(ObservedEntry { name, stat, what });
+                    let (stat, what) = unseen(listed, &e);
+                    match rules.decide(&name, entry_kind(stat.kind)).counted() {
+                        Some(class) => *found.excluded.entry(class).or_default() += 1,
+                        None => {
+                            let at = (task.id, walked.dir.entries.len());
+                            found.errors.insert(at, fsx::errno_name(&e));
+                            walked.dir.entries.push(ObservedEntry { name, stat, what });
+                        }
+                    }
                     continue;
                 }
             };
@@ -62,6 +68,16 @@ impl Shared<'_> {
         Ok(children)
     }
 
+    /// `lstat` of a name. Once there are too many files, they are only counted, and
+    /// the listing says enough.
+    fn look_at(&self, dir: &Dir, name: &[u8], listed: NameKind) -> std::io::Result<Stat> {
+        if !self.is_over() || listed == NameKind::Unknown {
+            return dir.stat(name);
+        }
+        let kind = if listed == NameKind::Dir { FileKind::Dir } else { FileKind::File };
+        Ok(Stat { kind, mount: self.root.stat.mount, ..Stat::unknown() })
+    }
+
     #[expect(clippy::too_many_arguments, reason = "one call site, all of them needed")]
     fn child(
         &self,
@@ -72,9 +88,9 @@ impl Shared<'_> {
         name: &[u8],
         rules: &DirRules,
         decision: Decision,
-        stat: fsx::Stat,
+        stat: Stat,
     ) -> Task {
-        let spare = self.handles.load(Ordering::Relaxed) < MAX_HANDLES;
+        let spare = self.handles.load(Ordering::Relaxed) < self.max_handles;
         if spare {
             self.handles.fetch_add(1, Ordering::Relaxed);
         }
@@ -94,7 +110,7 @@ impl Shared<'_> {
         &self,
         dir: &Dir,
         name: &[u8],
-        stat: &fsx::Stat,
+        stat: &Stat,
         decision: &Decision,
         walked: &Walked,
         depth: usize,
@@ -153,10 +169,7 @@ impl Shared<'_> {
     /// Counts one file or link that would be stored.
     fn count(&self) {
         let n = self.files.fetch_add(1, Ordering::Relaxed) + 1;
-        if n > self.settings.max_files
-            && !self.settings.any_count
-            && !self.over.swap(true, Ordering::Relaxed)
-        {
+        if n > self.settings.max_files && !self.settings.any_count && !self.is_over() {
             self.over_since.store(self.ctx.clock.now().0, Ordering::Relaxed);
         }
     }
@@ -209,6 +222,18 @@ impl Shared<'_> {
     }
 }
 
+/// What stands for a name that was listed and could not be looked at.
+fn unseen(listed: NameKind, e: &std::io::Error) -> (Stat, What) {
+    let kind = match listed {
+        NameKind::Dir => FileKind::Dir,
+        NameKind::Other => FileKind::File,
+        NameKind::Unknown => FileKind::Special,
+    };
+    let gone = e.kind() == std::io::ErrorKind::NotFound;
+    let reason = if gone { Reason::Vanished } else { Reason::Unreadable };
+    (Stat { kind, ..Stat::unknown() }, What::Skipped(reason))
+}
+
 fn contains(set: &BTreeSet<RelPath>, dir: &RelPath, name: &[u8]) -> bool {
     !set.is_empty() && set.contains(&dir.join(name))
 }
@@ -223,7 +248,7 @@ fn entry_kind(kind: FileKind) -> EntryKind {
 }
 
 /// A staging name that no restore of ours made.
-fn is_foreign_staging(dir: &Dir, name: &[u8], stat: &fsx::Stat) -> bool {
+fn is_foreign_staging(dir: &Dir, name: &[u8], stat: &Stat) -> bool {
     path::is_staging_name(name)
         && !(stat.kind == FileKind::Dir
             && dir.open_dir(name).is_ok_and(|d| d.stat(b"owner.json").is_ok()))

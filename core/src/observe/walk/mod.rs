@@ -6,7 +6,7 @@ mod rule_files;
 mod too_many;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 pub(super) use rule_files::{RuleRead, marker, read_rule_file, root_rule_file};
@@ -20,10 +20,14 @@ use crate::path::RelPath;
 use crate::snapshot::coverage::Reason;
 use crate::workspace::Root;
 use crate::workspace::cache::StatCache;
-use crate::workspace::rules::{Class, Decision, DirRules, RuleFamily, RuleFile, Verdict};
+use crate::workspace::rules::{
+    Class, Decision, DirRules, RuleFamily, RuleFile, Verdict, ignore_command,
+};
 
 /// At most this many directory handles are kept open for children still to come.
-const MAX_HANDLES: usize = 200;
+const MAX_HANDLES: u64 = 200;
+/// Handles left for everything else: the store, its locks, files being read, the runtime.
+const SPARE_HANDLES: u64 = 40;
 /// How long counting goes on once too many files were met.
 const COUNTING_NS: i64 = 2_000_000_000;
 
@@ -87,8 +91,9 @@ struct Shared<'a> {
     wake: Condvar,
     next_id: AtomicUsize,
     handles: AtomicUsize,
+    max_handles: usize,
     files: AtomicU64,
-    over: AtomicBool,
+    /// When more files were met than are allowed; 0: not so far.
     over_since: AtomicI64,
     failure: Mutex<Option<Error>>,
 }
@@ -136,8 +141,8 @@ pub(super) fn walk(
         wake: Condvar::new(),
         next_id: AtomicUsize::new(1),
         handles: AtomicUsize::new(0),
+        max_handles: max_handles(),
         files: AtomicU64::new(0),
-        over: AtomicBool::new(false),
         over_since: AtomicI64::new(0),
         failure: Mutex::new(None),
     };
@@ -165,8 +170,11 @@ pub(super) fn walk(
         found.errors.append(&mut part.errors);
     }
     found.dirs.sort_unstable_by_key(|(id, _)| *id);
-    if shared.over.load(Ordering::Relaxed) {
-        return Err(too_many::too_many(&found.dirs, settings.max_files, shared.files.into_inner()));
+    if shared.is_over() {
+        let files = shared.files.into_inner();
+        let has_rules = root_file.is_some() || !found.rule_files.is_empty();
+        let line = |dir: &RelPath| ignore_command(&root.path, dir, family, has_rules);
+        return Err(too_many::too_many(&found.dirs, settings.max_files, files, line));
     }
     warnings.append(&mut found.warnings);
     found.rule_files.extend(root_file);
@@ -176,6 +184,12 @@ pub(super) fn walk(
     let pending = pending(&dirs);
     let Found { rule_files, markers, errors, excluded, .. } = found;
     Ok(Walk { dirs, pending, warnings, rule_files, markers, family, excluded, errors })
+}
+
+/// Directory handles the walk may keep, fewer where the system allows few.
+fn max_handles() -> usize {
+    let spare = fsx::probe::max_open_files().saturating_sub(SPARE_HANDLES);
+    MAX_HANDLES.min(spare / 2) as usize
 }
 
 /// Files whose entry carries the placeholder for unknown content.

@@ -26,7 +26,7 @@ impl Shared<'_> {
         names: &[(Box<[u8]>, NameKind)],
         found: &mut Found,
     ) -> Option<DirRules> {
-        if self.over.load(Ordering::Relaxed) && self.counted_enough() {
+        if self.counted_enough() {
             return None;
         }
         let Some((above, decision)) = &task.rules else { return Some(self.root_rules.clone()) };
@@ -59,8 +59,14 @@ impl Shared<'_> {
         Some(above.enter(&task.name, &decision, nested.as_ref()))
     }
 
-    fn counted_enough(&self) -> bool {
-        self.ctx.clock.now().0 - self.over_since.load(Ordering::Relaxed) > COUNTING_NS
+    pub(super) fn is_over(&self) -> bool {
+        self.over_since.load(Ordering::Relaxed) != 0
+    }
+
+    /// True once too many files were met and counting them has taken its time.
+    pub(super) fn counted_enough(&self) -> bool {
+        self.is_over()
+            && self.ctx.clock.now().0 - self.over_since.load(Ordering::Relaxed) > COUNTING_NS
     }
 
     /// The directory's own rule file of the family in force.

@@ -7,8 +7,14 @@ use crate::error::Error;
 use crate::observe::types::{ObservedEntry, What};
 use crate::path::RelPath;
 
-/// `too-many-files`, with the largest directories and lines that work when pasted.
-pub(super) fn too_many(dirs: &[(usize, Walked)], limit: u64, counted: u64) -> Error {
+/// `too-many-files`, with the largest directories and lines that work when pasted;
+/// `ignore` gives the one that leaves a directory out.
+pub(super) fn too_many(
+    dirs: &[(usize, Walked)],
+    limit: u64,
+    counted: u64,
+    ignore: impl Fn(&RelPath) -> String,
+) -> Error {
     let mut sums: BTreeMap<RelPath, u64> = BTreeMap::new();
     for (_, w) in dirs {
         let stored = |e: &&ObservedEntry| matches!(e.what, What::File(_) | What::Symlink(_));
@@ -27,13 +33,11 @@ pub(super) fn too_many(dirs: &[(usize, Walked)], limit: u64, counted: u64) -> Er
         format!("{name} {n}")
     };
     let largest: Vec<String> = rows.iter().take(5).map(show).collect();
-    let suggestion = rows.iter().find(|(p, _)| !p.is_root()).map(|(p, _)| {
-        format!(
-            "echo '/{p}/' >> .backtrailignore   (or raise the limit: --max-files {})",
-            counted * 2
-        )
-    });
-    let hint = suggestion.unwrap_or_else(|| format!("--max-files {}", counted * 2));
+    let raise = format!("backtrail capture --max-files {}", counted * 2);
+    let hint = match rows.iter().find(|(p, _)| !p.is_root()) {
+        Some((p, _)) => format!("leave out what need not be kept, or raise the limit:\n  {}\n  {raise}", ignore(p)),
+        None => format!("raise the limit:\n  {raise}"),
+    };
     Error::refused(
         "too-many-files",
         format!(

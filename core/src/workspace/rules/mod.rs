@@ -26,6 +26,7 @@ mod names;
 mod obstacle;
 mod pattern;
 mod set;
+mod suggest;
 mod wildmatch;
 
 pub use decide::DirRules;
@@ -38,3 +39,4 @@ pub use names::{
     SECRETS, VENV_MARKER,
 };
 pub use set::{Limits, RuleSet};
+pub use suggest::ignore_command;
