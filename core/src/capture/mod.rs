@@ -158,6 +158,7 @@ impl Recorder {
             self.ctx.faults.reach("capture.trees")?;
             if !job.hold.is_ours().await {
                 // Prune may have swept what was relied on: look at everything again.
+                job.sink.forget();
                 cache = Some(held.observation.cache);
                 continue;
             }

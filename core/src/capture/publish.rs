@@ -28,6 +28,7 @@ impl Recorder {
         captured.changed_files = counts.map(|c| c.files);
         for _ in 0..MAX_TRIES {
             self.ctx.cancel.check()?;
+            self.begin_chain(job).await?;
             let snapshot = self.document(job, &captured).await?;
             self.ctx.faults.reach("capture.document")?;
             self.ctx.cancel.check()?;
@@ -54,6 +55,18 @@ impl Recorder {
             "busy",
             format!("refs of chain {} kept changing while they were written", self.chain),
         ))
+    }
+
+    /// A chain begins with refs that name nothing: a document beside no refs at all, as
+    /// a kill before the swap would leave it, would be taken for lost refs.
+    async fn begin_chain(&self, job: &mut Job<'_>) -> Result<()> {
+        if job.refs.version.is_some() || job.refs.rebuilt.is_some() {
+            return Ok(());
+        }
+        match self.save_refs(&mut job.refs).await {
+            Err(e) if e.is_conflict() => Ok(()), // somebody else began it: the swap finds out
+            done => done,
+        }
     }
 
     /// After a lost race: the new head is the parent, the counts against it unknown

@@ -82,10 +82,7 @@ pub(super) async fn on_publish(
 }
 
 /// Very many new files, or very large ones, below one directory: the deepest such.
-fn bulk_added(
-    added: &[(RelPath, u64)],
-    ignore: impl Fn(&RelPath) -> String,
-) -> Option<Warning> {
+fn bulk_added(added: &[(RelPath, u64)], ignore: impl Fn(&RelPath) -> String) -> Option<Warning> {
     let large: u64 = added.iter().map(|(_, n)| n).sum();
     if (added.len() as u64) < BULK_FILES && large < BULK_BYTES {
         return None;

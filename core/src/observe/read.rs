@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -76,29 +77,22 @@ pub(super) async fn read_all(
     let mut totals = Totals::default();
     let mut errors = HashMap::new();
     let Reading { root, settings, .. } = reading;
-    let mut jobs: Vec<Job> =
-        pending.into_iter().map(|at| job(settings, walked, at, 0)).collect();
+    let mut jobs: Vec<Job> = pending.into_iter().map(|at| job(settings, walked, at, 0)).collect();
     let bytes = jobs.iter().map(|j| j.size).sum();
     reading.ctx.progress.phase("read", Some(jobs.len() as u64), Some(bytes));
     let mut done: Vec<(Pending, usize)> = Vec::new();
     loop {
         let mut again = Vec::new();
-        let mut results = futures::stream::iter(batches(jobs))
-            .map(|batch| read_batch(reading, batch))
-            .buffer_unordered(settings.threads.max(2));
-        while let Some(result) = results.next().await {
-            for (job, outcome) in result? {
-                if let Outcome::Again = outcome
-                    && job.tries < RETRY_MS.len()
-                {
-                    again.push(Job { tries: job.tries + 1, ..job });
-                    continue;
-                }
-                settle(walked, &job, outcome, &mut totals, &mut errors);
-                done.push((job.at, job.tries));
+        for (job, outcome) in read_batches(reading, jobs).await? {
+            if let Outcome::Again = outcome
+                && job.tries < RETRY_MS.len()
+            {
+                again.push(Job { tries: job.tries + 1, ..job });
+                continue;
             }
+            settle(walked, &job, outcome, &mut totals, &mut errors);
+            done.push((job.at, job.tries));
         }
-        drop(results);
         if again.is_empty() {
             for (at, tries) in moved_since(root, walked, &mut done).await? {
                 if tries < RETRY_MS.len() {
@@ -115,6 +109,32 @@ pub(super) async fn read_all(
         tokio::time::sleep(Duration::from_millis(pause)).await;
         jobs = again;
     }
+}
+
+/// Reads batches side by side. After a failure no new one begins, and those under way
+/// come to their end: nothing goes on behind the caller's back.
+async fn read_batches(reading: Reading<'_>, jobs: Vec<Job>) -> Result<Vec<(Job, Outcome)>> {
+    let failed = AtomicBool::new(false);
+    let failed = &failed;
+    let mut results = futures::stream::iter(batches(jobs))
+        .map(|batch| async move {
+            if failed.load(Ordering::Relaxed) {
+                return Ok(Vec::new());
+            }
+            let done = read_batch(reading, batch).await;
+            failed.fetch_or(done.is_err(), Ordering::Relaxed);
+            done
+        })
+        .buffer_unordered(reading.settings.threads.max(2));
+    let mut out = Ok(Vec::new());
+    while let Some(result) = results.next().await {
+        match (&mut out, result) {
+            (Ok(all), Ok(rows)) => all.extend(rows),
+            (Ok(_), Err(e)) => out = Err(e),
+            (Err(_), _) => {}
+        }
+    }
+    out
 }
 
 fn job(settings: &Settings, walked: &[Walked], at: Pending, tries: usize) -> Job {

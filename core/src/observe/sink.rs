@@ -38,7 +38,13 @@ impl Sink {
     }
 
     /// Makes the objects be in the store. Fails naming the first that could not be.
-    pub async fn put(&self, batch: Vec<Object>) -> Result<()> {
+    /// What went through here before is not looked at again.
+    pub async fn put(&self, mut batch: Vec<Object>) -> Result<()> {
+        {
+            let offered = lock(&self.offered);
+            let mut twice = HashSet::new();
+            batch.retain(|o| !offered.contains(&o.digest()) && twice.insert(o.digest()));
+        }
         if batch.is_empty() {
             return Ok(());
         }
@@ -90,6 +96,11 @@ impl Sink {
     /// Damaged objects that were stored again, to be dropped from the damage list.
     pub fn rewritten(&self) -> Vec<Digest> {
         lock(&self.rewritten).iter().copied().collect()
+    }
+
+    /// Forgets what went through here: the hold on the store was lost meanwhile.
+    pub fn forget(&self) {
+        lock(&self.offered).clear();
     }
 
     /// True if this object went through here, and so is in the store.

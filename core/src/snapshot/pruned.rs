@@ -104,7 +104,9 @@ pub async fn add(
         if pruned.format_version > super::doc::FORMAT_VERSION {
             let version = pruned.format_version;
             let message = format!("{key} has format version {version}, newer than this build");
-            return Err(Error::new(Kind::Newer, "store-newer", message).with_hint("upgrade backtrail"));
+            return Err(
+                Error::new(Kind::Newer, "store-newer", message).with_hint("upgrade backtrail")
+            );
         }
         pruned.snapshots.retain(|old| lines.iter().all(|l| l.id != old.id));
         pruned.snapshots.extend_from_slice(lines);

@@ -10,6 +10,7 @@ use crate::fsx::{self, Dir, FileKind, Stat};
 use crate::ids::{Chain, WorkspaceKey};
 use crate::path;
 use crate::snapshot::doc::Workspace;
+use crate::snapshot::refs::Refs;
 use crate::store::{DocKey, Store};
 
 /// An opened workspace root.
@@ -118,8 +119,10 @@ pub async fn find(store: &dyn Store, start: &Path, host: &Host) -> Result<PathBu
         if unsafe_root(dir, host).is_some() {
             continue;
         }
-        let key = WorkspaceKey::of(path_bytes(dir), &host.machine);
-        match store.get(&DocKey::Refs(Chain::Workspace(key))).await {
+        let chain = Chain::Workspace(WorkspaceKey::of(path_bytes(dir), &host.machine));
+        match store.get(&DocKey::Refs(chain.clone())).await {
+            // Refs that name nothing yet are what a first capture that was cut short left.
+            Ok(doc) if Refs::read(&chain, &doc.body).is_ok_and(|r| r.head.is_none()) => {}
             Ok(_) => return Ok(dir.to_owned()),
             Err(e) if e.is_not_found() => {}
             Err(e) => return Err(e),

@@ -2,12 +2,16 @@
 
 mod boundaries;
 mod changes;
+mod coverage;
+mod kills;
 mod lib_side;
 mod names;
 mod objects;
+mod parallel;
 mod reading;
 mod roots;
 mod snapshots;
+mod space;
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};

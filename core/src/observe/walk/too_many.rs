@@ -35,7 +35,10 @@ pub(super) fn too_many(
     let largest: Vec<String> = rows.iter().take(5).map(show).collect();
     let raise = format!("backtrail capture --max-files {}", counted * 2);
     let hint = match rows.iter().find(|(p, _)| !p.is_root()) {
-        Some((p, _)) => format!("leave out what need not be kept, or raise the limit:\n  {}\n  {raise}", ignore(p)),
+        Some((p, _)) => format!(
+            "leave out what need not be kept, or raise the limit:\n  {}\n  {raise}",
+            ignore(p)
+        ),
         None => format!("raise the limit:\n  {raise}"),
     };
     Error::refused(
