@@ -356,7 +356,7 @@ fn check_label(request: &Request, refs: &LoadedRefs, head_may: bool) -> Result<(
     let free = request.move_label || label.is_reserved();
     match refs.refs.labels.get(label) {
         Some(target)
-            if !free && !(head_may && refs.refs.head.as_ref() == Some(&target.snapshot)) =>
+            if !(free || head_may && refs.refs.head.as_ref() == Some(&target.snapshot)) =>
         {
             Err(Error::refused(
                 "label-exists",

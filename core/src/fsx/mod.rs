@@ -3,6 +3,7 @@
 //!
 //! Every function blocks; async code crosses to a blocking thread once per
 //! operation, whole.
+#![expect(clippy::disallowed_methods, reason = "the only place that uses std::fs")]
 
 mod change;
 mod dir;

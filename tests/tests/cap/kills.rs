@@ -133,13 +133,13 @@ fn k22_thirty_kills_of_the_first_capture_in_a_store_inside_the_workspace() {
     }
 }
 
-/// Ends a capture of 2,000 files that has stored some of them.
+/// Ends a capture of 800 files that has stored some of them.
 fn interrupted(signal: Option<Signal>) -> (Sandbox, i32) {
     let mut s = sandbox();
-    for i in 0..2000 {
+    for i in 0..800 {
         s.write(format!("d{}/f{i}", i % 20), format!("{i}\n"));
     }
-    s.env("BACKTRAIL_FAULT", "capture.objects:3:stop");
+    s.env("BACKTRAIL_FAULT", "capture.objects:2:stop");
     if signal.is_none() {
         s.env("BACKTRAIL_CAPTURE_TIMEOUT", "1s");
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use backtrail_backends::host::{RandomIds, SystemClock, this_host};
 use backtrail_backends::open::{OpenOptions, open};
-use backtrail_core::capture::{Captured, NewLabel, Recorder, Request, Settings};
+use backtrail_core::capture::{Captured, Recorder, Request, Settings};
 use backtrail_core::clock::{
     Cancel, Clock, Context, Faults, NoFaults, Progress, Silent, Timestamp,
 };
@@ -16,7 +16,6 @@ use backtrail_core::ids::{Chain, RunId};
 use backtrail_core::object::content;
 use backtrail_core::observe;
 use backtrail_core::snapshot::doc::Snapshot;
-use backtrail_core::snapshot::label::Label;
 use backtrail_core::snapshot::tree::{Body, Ref};
 use backtrail_core::store::{DocKey, Expect, Store};
 use backtrail_core::verify::{Report, Scope, verify};
@@ -138,12 +137,6 @@ impl Lib {
         }
         out
     }
-}
-
-/// A request with this label.
-pub(crate) fn labelled(label: &str) -> Request {
-    let label = NewLabel::Named(Label::new(label).expect("a label"));
-    Request { label, ..Request::default() }
 }
 
 struct Hook {

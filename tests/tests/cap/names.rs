@@ -1,14 +1,10 @@
 //! Names, links, pipes, mounts and depth.
 
-use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use backtrail_core::path::RelPath;
-use backtrail_tests::cli::{Entry, Run, Sandbox, assert_same_tree, finish};
+use backtrail_tests::cli::{Entry, Run, Sandbox, finish};
 use backtrail_tests::history::run;
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use serde_json::json;
@@ -28,42 +24,6 @@ fn bounded(s: &Sandbox, args: &[&str], handles: Option<u32>) -> Run {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.process_group(0);
     finish(command)
-}
-
-#[test]
-fn cap_050_links_are_recorded_and_never_followed() {
-    let s = sandbox();
-    s.write("f", "x");
-    let absolute = s.path("f");
-    s.link(".", "loop");
-    s.link("/", "root");
-    s.link("/etc", "etc");
-    s.link(&absolute, "abs");
-    s.link("nowhere", "dangling");
-    s.mkdir("d");
-    s.link("..", "d/parent");
-    s.mkdir("ign");
-    s.link("../..", "ign/up");
-    s.write(".backtrailignore", "ign/\n");
-    let done = bounded(&s, &["capture", "--json"], None).expect(0).json();
-    assert_eq!((&done["counts"]["symlinks"], &done["counts"]["files"]), (&json!(6), &json!(2)));
-    let mut want = s.tree();
-    want.retain(|path, _| !path.starts_with(b"ign"));
-    run(async { assert_same_tree(&Lib::of(&s).await.recorded("latest").await, &want) });
-}
-
-#[test]
-fn cap_051_pipes_and_sockets_do_not_hold_a_capture_up() {
-    let s = sandbox();
-    s.write("f", "x");
-    assert!(Command::new("mkfifo").arg(s.path("p")).status().expect("mkfifo").success());
-    let _socket = UnixListener::bind(s.path("s")).expect("bind");
-    let done = bounded(&s, &["capture", "--json"], None).expect(0).json();
-    assert_eq!(records(&done), [("p", "unsupported"), ("s", "unsupported")]);
-    assert_eq!(
-        (&done["counts"]["files"], &done["coverage"]["complete"]),
-        (&json!(1), &json!(true))
-    );
 }
 
 /// Makes `depth` directories `name` in each other, and a file in the deepest.
@@ -110,39 +70,6 @@ fn cap_053_long_names_deep_paths_and_few_handles() {
     assert_eq!(s.run(["show", "latest", "--cat", &"n".repeat(255)]).expect(0).out(), "255");
     run(async { Lib::of(&s).await.assert_clean().await });
     remove_deep(&s, &name);
-}
-
-#[test]
-fn cap_054_names_that_are_not_utf8_are_stored_exactly() {
-    let s = sandbox();
-    s.write("good.txt", "good");
-    s.write(OsStr::from_bytes(b"bad\xff.txt"), "bad");
-    s.write(OsStr::from_bytes(b"d\xfe/f"), "x");
-    s.write(OsStr::from_bytes(b"back\\slash"), "y");
-    s.capture();
-    run(async { assert_same_tree(&Lib::of(&s).await.recorded("latest").await, &s.tree()) });
-    let listed = paths(&s, "latest");
-    assert_eq!(listed, ["back\\\\slash", "bad\\xff.txt", "d\\xfe/f", "good.txt"]);
-    let raw = |text: &String| RelPath::parse_text(text).expect("a path").as_bytes().to_vec();
-    let bytes: Vec<Vec<u8>> = listed.iter().map(raw).collect();
-    assert_eq!(bytes, [&b"back\\slash"[..], b"bad\xff.txt", b"d\xfe/f", b"good.txt"]);
-    let args =
-        ["show".as_ref(), "latest".as_ref(), "--cat".as_ref(), OsStr::from_bytes(b"bad\xff.txt")];
-    assert_eq!(s.run(args).expect(0).out(), "bad");
-}
-
-#[test]
-fn cap_055_names_differ_by_case() {
-    let s = sandbox();
-    s.write("README", "upper");
-    s.write("readme", "lower");
-    s.write("a.txt", "x");
-    s.capture();
-    assert_eq!(paths(&s, "latest"), ["README", "a.txt", "readme"]);
-    fs::rename(s.path("a.txt"), s.path("A.txt")).expect("rename");
-    let done = s.ok(["capture"]);
-    assert_eq!(done["delta"], json!({ "added": 1, "modified": 0, "deleted": 1 }));
-    assert_eq!(paths(&s, "latest"), ["A.txt", "README", "readme"]);
 }
 
 #[test]

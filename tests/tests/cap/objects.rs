@@ -2,19 +2,18 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 use backtrail_core::capture::Request;
 use backtrail_core::error::Kind;
 use backtrail_core::ids::Digest;
 use backtrail_core::object::codec;
 use backtrail_core::verify::Problem;
-use backtrail_tests::cli::{Entry, Sandbox, assert_same_tree};
+use backtrail_tests::cli::{Entry, Sandbox};
 use backtrail_tests::history::run;
 use serde_json::json;
 
 use crate::lib_side::Lib;
-use crate::{files_below, noise, sandbox};
+use crate::{noise, sandbox};
 
 /// The spelling under which content of these bytes lies in the store.
 fn object_file(s: &Sandbox, bytes: &[u8], compressed: bool) -> PathBuf {
@@ -45,101 +44,6 @@ fn cap_001_equal_content_is_one_object_across_files_workspaces_and_runs() {
     s.write("x/moved", "the same\n");
     let third = s.ok(["capture"]);
     assert_eq!(third["stored"]["objects"], 2, "two trees only: {third}");
-}
-
-#[test]
-fn cap_003_bytes_come_back_exactly() {
-    let s = sandbox();
-    let git = |args: &[&str]| {
-        let done = Command::new("git").args(args).current_dir(s.workspace()).output();
-        assert!(done.expect("git").status.success());
-    };
-    git(&["init", "-q"]);
-    git(&["config", "core.autocrlf", "true"]);
-    s.write(".gitattributes", "* text=auto\n");
-    let every: Vec<u8> = (0..=255).collect();
-    let utf16: Vec<u8> = "\u{feff}täxt\r\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
-    let cases: [(&str, &[u8]); 8] = [
-        ("every", &every),
-        ("utf16", &utf16),
-        ("latin1", b"caf\xe9\n"),
-        ("cr", b"a\rb\r"),
-        ("crlf", b"a\r\nb\r\n"),
-        ("bare", b"no newline at the end"),
-        ("nul", b"a\0b\n\0"),
-        ("bom", b"\xef\xbb\xbfx\n"),
-    ];
-    for (name, bytes) in cases {
-        s.write(name, bytes);
-    }
-    s.capture();
-    let mut want = s.tree();
-    want.retain(|path, _| path != b".git" && !path.starts_with(b".git/"));
-    run(async { assert_same_tree(&Lib::of(&s).await.recorded("latest").await, &want) });
-    for (name, bytes) in cases {
-        assert_eq!(s.run(["show", "latest", "--cat", name]).expect(0).stdout, bytes, "{name}");
-    }
-}
-
-#[test]
-fn cap_004_an_empty_file_is_no_object() {
-    let s = sandbox();
-    s.write("empty", "");
-    let first = s.ok(["capture"]);
-    assert_eq!((&first["stored"]["objects"], &first["counts"]["files"]), (&json!(2), &json!(1)));
-    assert!(s.run(["show", "latest", "--cat", "empty"]).expect(0).stdout.is_empty());
-    let objects = files_below(&s.store().join("workspace-objects"));
-    assert!(objects.iter().all(|f| fs::metadata(f).expect("stat").len() > 0));
-}
-
-#[test]
-fn cap_005_large_files_are_cut_and_small_edits_of_them_store_little() {
-    let s = sandbox();
-    let mib = 1 << 20;
-    let sizes = [20 * mib, 8 * mib, 8 * mib + 1, 16 * mib - 100];
-    let content: Vec<Vec<u8>> = sizes.iter().map(|n| noise(*n as u64, *n)).collect();
-    for (i, bytes) in content.iter().enumerate() {
-        s.write(format!("f{i}"), bytes);
-    }
-    s.capture();
-    for (i, bytes) in content.iter().enumerate() {
-        let read = s.run(["show", "latest", "--cat", &format!("f{i}")]).expect(0);
-        assert!(read.stdout == *bytes, "f{i} differs");
-    }
-    let exact = object_file(&s, &content[1], false);
-    assert_eq!(fs::metadata(exact).expect("one object").len(), 8 << 20);
-    let largest = files_below(&s.store().join("workspace-objects"));
-    assert!(largest.iter().all(|f| fs::metadata(f).expect("stat").len() <= 8 << 20));
-    let mut edited = content[0].clone();
-    edited.insert(9 * mib, b'!');
-    s.write("f0", &edited);
-    let again = s.ok(["capture"]);
-    let new = again["stored"]["objects"].as_u64().expect("a count");
-    assert!(new <= 3 + 1, "{new} new objects for one byte and the root tree");
-    assert!(s.run(["show", "latest", "--cat", "f0"]).expect(0).stdout == edited);
-}
-
-#[test]
-fn cap_006_compression_changes_no_name_and_no_byte() {
-    let mut s = sandbox();
-    let text = "a line of text that repeats\n".repeat(2000).into_bytes();
-    let short = b"abc".repeat(200);
-    let photo = noise(6, 200_000);
-    for (name, bytes) in [("text", &text), ("photo", &photo), ("short", &short)] {
-        s.write(name, bytes);
-    }
-    let first = s.capture();
-    assert!(object_file(&s, &text, true).exists() && !object_file(&s, &text, false).exists());
-    assert_eq!(fs::read(object_file(&s, &photo, false)).expect("raw"), photo);
-    assert_eq!(fs::read(object_file(&s, &short, false)).expect("raw"), short);
-    let root = s.ok(["show", &first])["root"].clone();
-    s.env("BACKTRAIL_STORE", s.top().join("plain")).env("BACKTRAIL_COMPRESSION", "off");
-    let plain = s.capture();
-    assert_eq!(s.ok(["show", &plain])["root"], root);
-    assert!(
-        files_below(&s.top().join("plain")).iter().all(|f| f.extension() != Some("zst".as_ref()))
-    );
-    assert_eq!(s.run(["show", &plain, "--cat", "text"]).expect(0).stdout, text);
 }
 
 #[test]

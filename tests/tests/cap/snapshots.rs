@@ -69,42 +69,6 @@ fn cap_015_a_clock_that_steps_back_changes_no_order() {
 }
 
 #[test]
-fn cap_016_a_mode_alone_is_a_change() {
-    let s = sandbox();
-    s.write("d/f", "x");
-    s.chmod("d/f", 0o644);
-    s.chmod("d", 0o755);
-    let first = s.ok(["capture"]);
-    for (path, mode, back) in [("d/f", 0o755, 0o644), ("d", 0o700, 0o755)] {
-        s.chmod(path, mode);
-        let changed = s.ok(["capture"]);
-        assert_eq!(changed["created"], true);
-        assert_eq!(changed["delta"], json!({ "added": 0, "modified": 1, "deleted": 0 }));
-        s.chmod(path, back);
-        let again = s.ok(["capture"]);
-        assert_eq!(again["created"], true);
-        assert_eq!(again["seq"], changed["seq"].as_u64().expect("seq") + 1);
-        let root = |id: &str| s.ok(["show", id])["root"]["digest"].clone();
-        assert_eq!(root(&id(&again)), root(&id(&first)));
-        assert_ne!(root(&id(&changed)), root(&id(&first)));
-    }
-}
-
-#[test]
-fn cap_017_an_empty_directory_counts() {
-    let s = sandbox();
-    s.write("f", "x");
-    let first = s.ok(["capture"]);
-    s.mkdir("d/e");
-    let added = s.ok(["capture"]);
-    assert_eq!((&added["created"], &added["counts"]["directories"]), (&json!(true), &json!(2)));
-    s.remove("d");
-    let removed = s.ok(["capture"]);
-    assert_eq!(removed["created"], true);
-    assert_eq!(removed["counts"], first["counts"]);
-}
-
-#[test]
 fn cap_019_a_head_of_a_newer_format_is_not_written_on() {
     let s = sandbox();
     for n in ["1", "2"] {

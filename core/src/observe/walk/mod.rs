@@ -147,7 +147,7 @@ pub(super) fn walk(
         failure: Mutex::new(None),
     };
     let threads = settings.threads.max(2);
-    let mut parts = std::thread::scope(|scope| {
+    let parts = std::thread::scope(|scope| {
         let spawn = |_| scope.spawn(|| shared.work());
         let others: Vec<_> = (1..threads).map(spawn).collect();
         let mut parts = vec![shared.work()];
@@ -158,18 +158,7 @@ pub(super) fn walk(
         return Err(e);
     }
     ctx.cancel.check()?;
-    let mut found = parts.pop().unwrap_or_default();
-    for mut part in parts {
-        found.dirs.append(&mut part.dirs);
-        found.warnings.append(&mut part.warnings);
-        found.rule_files.append(&mut part.rule_files);
-        found.markers.append(&mut part.markers);
-        for (class, n) in part.excluded {
-            *found.excluded.entry(class).or_default() += n;
-        }
-        found.errors.append(&mut part.errors);
-    }
-    found.dirs.sort_unstable_by_key(|(id, _)| *id);
+    let mut found = merged(parts);
     if shared.is_over() {
         let files = shared.files.into_inner();
         let has_rules = root_file.is_some() || !found.rule_files.is_empty();
@@ -184,6 +173,23 @@ pub(super) fn walk(
     let pending = pending(&dirs);
     let Found { rule_files, markers, errors, excluded, .. } = found;
     Ok(Walk { dirs, pending, warnings, rule_files, markers, family, excluded, errors })
+}
+
+/// What all workers found, directories in the order of their index.
+fn merged(mut parts: Vec<Found>) -> Found {
+    let mut found = parts.pop().unwrap_or_default();
+    for mut part in parts {
+        found.dirs.append(&mut part.dirs);
+        found.warnings.append(&mut part.warnings);
+        found.rule_files.append(&mut part.rule_files);
+        found.markers.append(&mut part.markers);
+        for (class, n) in part.excluded {
+            *found.excluded.entry(class).or_default() += n;
+        }
+        found.errors.append(&mut part.errors);
+    }
+    found.dirs.sort_unstable_by_key(|(id, _)| *id);
+    found
 }
 
 /// Directory handles the walk may keep, fewer where the system allows few.
