@@ -373,11 +373,9 @@ impl Job<'_> {
     /// boundary was missed since.
     fn is_unchanged(&self, root: &Root, ctx: &Context, observed: &Observed) -> bool {
         let Some(head) = &self.head else { return false };
-        let own = root.identity(&ctx.host);
-        let was = &head.workspace;
         head.root == observed.root
             && head.rules.digest == observed.rules.digest()
-            && (&was.machine, &was.root, was.inode) == (&own.machine, &own.root, own.inode)
+            && head.workspace.same_directory(&root.identity(&ctx.host))
             && warn::same_coverage(&head.coverage, &observed.coverage)
             && self.refs.rebuilt.is_none()
             && !self.refs.refs.missing.values().any(|m| m.at > head.created_at)

@@ -115,9 +115,7 @@ impl Recorder {
         };
         let mut workspace = self.root.identity(&self.ctx.host);
         workspace.replaced = head.is_some_and(|h| {
-            let was = &h.workspace;
-            (&was.machine, &was.root) == (&workspace.machine, &workspace.root)
-                && was.inode != workspace.inode
+            h.workspace.same_place(&workspace) && !h.workspace.same_directory(&workspace)
         });
         let parent_labels = head.map(|h| job.refs.refs.labels_of(&h.id).cloned().collect());
         Snapshot {

@@ -8,6 +8,7 @@ use crate::object::content;
 use crate::observe::{Observed, Warning};
 use crate::path::RelPath;
 use crate::snapshot::coverage::{Coverage, Reason, Record};
+use crate::snapshot::doc::Workspace;
 use crate::workspace::rules::{EntryKind, RuleSet, ignore_command};
 
 const BULK_FILES: u64 = 2000;
@@ -58,11 +59,9 @@ pub(super) async fn on_publish(
         let grown = scope_grew(recorder, job, observed, added).await?;
         job.warnings.extend(grown);
     }
-    let replaced = job.head.as_ref().is_some_and(|h| {
-        h.workspace.root == recorder.root.text()
-            && h.workspace.machine == recorder.ctx.host.machine
-            && h.workspace.inode != recorder.root.stat.inode
-    });
+    let own = recorder.root.identity(&recorder.ctx.host);
+    let other = |w: &Workspace| w.same_place(&own) && !w.same_directory(&own);
+    let replaced = job.head.as_ref().is_some_and(|h| other(&h.workspace));
     if replaced {
         let hint = "the directory is another one than at the last capture, at the same path";
         job.warnings.push(plain("workspace-replaced", hint.into()));

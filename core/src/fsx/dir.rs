@@ -120,6 +120,14 @@ impl Dir {
         statx(&self.0, c"", AtFlags::EMPTY_PATH)
     }
 
+    /// When the directory was made, in nanoseconds since 1970, where the file system
+    /// records it.
+    pub fn birth_ns(&self) -> Option<i64> {
+        let s = fs::statx(&self.0, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
+        let known = s.stx_mask & StatxFlags::BTIME.bits() != 0;
+        known.then(|| nanoseconds(&s.stx_btime))
+    }
+
     /// The target text of the link `name`.
     pub fn read_link(&self, name: &[u8]) -> io::Result<Vec<u8>> {
         Ok(fs::readlinkat(&self.0, cstr(name)?, Vec::new())?.into_bytes())
@@ -304,9 +312,6 @@ fn statx(fd: impl AsFd, name: &std::ffi::CStr, flags: AtFlags) -> io::Result<Sta
     let want = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
     let s = fs::statx(fd, name, flags | AtFlags::NO_AUTOMOUNT, want)?;
     let device = rustix::fs::makedev(s.stx_dev_major, s.stx_dev_minor);
-    let time = |t: rustix::fs::StatxTimestamp| {
-        t.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(t.tv_nsec))
-    };
     let kind = match fs::FileType::from_raw_mode(u32::from(s.stx_mode)) {
         fs::FileType::RegularFile => FileKind::File,
         fs::FileType::Directory => FileKind::Dir,
@@ -318,8 +323,8 @@ fn statx(fd: impl AsFd, name: &std::ffi::CStr, flags: AtFlags) -> io::Result<Sta
         kind,
         mode: u32::from(s.stx_mode) & 0o7777,
         size: s.stx_size,
-        mtime_ns: time(s.stx_mtime),
-        ctime_ns: time(s.stx_ctime),
+        mtime_ns: nanoseconds(&s.stx_mtime),
+        ctime_ns: nanoseconds(&s.stx_ctime),
         inode: s.stx_ino,
         device,
         mount: if has_mount { s.stx_mnt_id } else { device },
@@ -327,6 +332,10 @@ fn statx(fd: impl AsFd, name: &std::ffi::CStr, flags: AtFlags) -> io::Result<Sta
         uid: s.stx_uid,
         gid: s.stx_gid,
     })
+}
+
+fn nanoseconds(t: &rustix::fs::StatxTimestamp) -> i64 {
+    t.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(t.tv_nsec))
 }
 
 /// `stat` of a host path, links resolved.

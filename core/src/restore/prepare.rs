@@ -72,19 +72,16 @@ fn identity(
 ) -> Result<Identity> {
     let own = recorder.root().identity(&recorder.context().host);
     let was = &request.target.workspace;
-    let here = was.machine == own.machine && was.root == own.root;
-    if request.rebuilt || (here && was.inode == own.inode) {
+    let here = was.same_place(&own);
+    if request.rebuilt || was.same_directory(&own) {
         return Ok(Identity::Same);
     }
     if here {
         return Ok(Identity::Recreated);
     }
     // Adopted: the chain that the target belongs to goes on in this directory.
-    let adopted = head.is_some_and(|h| {
-        h.chain == request.target.chain
-            && (&h.workspace.machine, &h.workspace.root, h.workspace.inode)
-                == (&own.machine, &own.root, own.inode)
-    });
+    let adopted =
+        head.is_some_and(|h| h.chain == request.target.chain && h.workspace.same_directory(&own));
     if adopted {
         return Ok(Identity::Same);
     }

@@ -22,6 +22,10 @@ pub struct Workspace {
     pub device: u64,
     /// Inode number of the root.
     pub inode: u64,
+    /// When the root was made, in nanoseconds since 1970, where the file system knows:
+    /// inode numbers are used again, at once on some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub birth_ns: Option<i64>,
     /// Host name.
     pub host: String,
     /// Machine id, else the host name.
@@ -32,6 +36,19 @@ pub struct Workspace {
     /// Same machine and path, another inode than the parent's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replaced: bool,
+}
+
+impl Workspace {
+    /// True for the same path on the same machine.
+    pub fn same_place(&self, other: &Self) -> bool {
+        self.machine == other.machine && self.root == other.root
+    }
+
+    /// True for the same directory: the place, the inode, and the birth when both know it.
+    pub fn same_directory(&self, other: &Self) -> bool {
+        let births = self.birth_ns.zip(other.birth_ns);
+        self.same_place(other) && self.inode == other.inode && births.is_none_or(|(a, b)| a == b)
+    }
 }
 
 /// What a snapshot holds.

@@ -22,6 +22,8 @@ pub struct Root {
     pub dir: Arc<Dir>,
     /// Its `lstat` at opening.
     pub stat: Stat,
+    /// When it was made, where the file system knows.
+    pub birth_ns: Option<i64>,
     /// The key of its own chain.
     pub key: WorkspaceKey,
 }
@@ -57,8 +59,9 @@ impl Root {
             .with_code("unsafe-root"));
         }
         let stat = dir.stat_self().map_err(unreadable)?;
+        let birth_ns = dir.birth_ns();
         let key = WorkspaceKey::of(path_bytes(&canonical), &host.machine);
-        Ok(Self { path: canonical, dir: Arc::new(dir), stat, key })
+        Ok(Self { path: canonical, dir: Arc::new(dir), stat, birth_ns, key })
     }
 
     /// Fails with `root-moved` (exit 4) unless the path still leads to this directory.
@@ -82,6 +85,7 @@ impl Root {
             root: self.text(),
             device: self.stat.device,
             inode: self.stat.inode,
+            birth_ns: self.birth_ns,
             host: host.name.clone(),
             machine: host.machine.clone(),
             git_common_dir: None,
