@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use backtrail_core::capture;
-use backtrail_core::error::Result;
+use backtrail_core::error::{Error, Result};
 use backtrail_core::fsx;
 use backtrail_core::observe;
 use backtrail_core::restore;
 
-use crate::context::{App, Place, blocking};
+use crate::context::{App, Place, blocking, quoted};
 
 impl App {
     /// How a recorder works. With `make`, directories of ours that lie in the workspace
@@ -40,6 +40,7 @@ impl App {
         let ours: Vec<PathBuf> = ours.into_iter().flatten().collect();
         let root: PathBuf = place.root()?.path.clone();
         let never_enter = blocking(move || {
+            ours.iter().try_for_each(|dir| refuse_within(&root, dir))?;
             Ok(ours.iter().filter_map(|dir| identity(&root, dir, make)).collect())
         })
         .await?;
@@ -71,6 +72,21 @@ impl App {
         // Cancelled, not dropped: it cleans up, and says that it was stopped.
         self.ctx.cancel.cancel("the time limit");
         work.await
+    }
+}
+
+/// Fails for a workspace that is, or lies in, a directory of ours: recording it would
+/// record the recording.
+fn refuse_within(root: &Path, dir: &Path) -> Result<()> {
+    match fsx::canonical(dir) {
+        Ok(dir) if root.starts_with(&dir) => Err(Error::invalid(format!(
+            "{} is not taken as a workspace: backtrail keeps its own files in {}",
+            quoted(root),
+            quoted(&dir)
+        ))
+        .with_code("unsafe-root")
+        .with_hint("give another --store")),
+        _ => Ok(()),
     }
 }
 

@@ -174,3 +174,22 @@ fn cap_026_a_boundary_that_failed_is_listed_and_the_next_one_is_real() {
     assert_eq!(list["missing"][0]["reason"], "the store is down");
     assert!(s.run(["list", "--run", RUN]).expect(0).out().contains("the store is down"));
 }
+
+#[test]
+fn cap_106_a_recorder_opened_again_goes_on_in_its_chain() {
+    let s = sandbox();
+    let mut parent = None;
+    for (n, phase) in [Phase::Pre, Phase::Pause, Phase::Resume, Phase::Post].into_iter().enumerate()
+    {
+        s.write("f", n.to_string());
+        // store, context and recorder anew, as another process would
+        let done = run(async {
+            let lib = Lib::of(&s).await;
+            lib.run_chain(RUN).await;
+            at(&lib, boundary(phase, "a", 0, 1)).await
+        });
+        assert_eq!((done.seq, &done.parent), (n as u64, &parent));
+        parent = done.id;
+    }
+    assert_eq!(rows(&s).len(), 4);
+}

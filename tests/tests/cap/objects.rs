@@ -117,3 +117,21 @@ fn cap_009_an_object_with_other_bytes_is_rewritten() {
         assert_eq!(tree[&b"f"[..]], Entry::File(0o644, bytes));
     });
 }
+
+#[test]
+fn cap_002_only_64_lower_case_digits_name_an_object() {
+    let long = ["z".repeat(64), "a".repeat(63), "A".repeat(64), "a".repeat(65), "é".repeat(32)];
+    let long = long.iter().map(String::as_str);
+    for bad in ["", "a", "ab", "../../etc/passwd", "aa/bb", "\0"].into_iter().chain(long) {
+        assert!(bad.parse::<Digest>().is_err(), "{bad:?}");
+        assert!(serde_json::from_value::<Digest>(json!(bad)).is_err(), "{bad:?}");
+    }
+    let good = "a".repeat(64);
+    let digest: Digest = good.parse().expect("a digest");
+    assert_eq!(digest.hex(), good);
+    run(async {
+        let lib = Lib::of(&sandbox()).await;
+        let e = lib.store.get_object(&digest).await.expect_err("none");
+        assert_eq!(e.kind(), Kind::NotFound);
+    });
+}

@@ -169,3 +169,15 @@ fn cap_057_a_root_that_cannot_be_read_is_a_failure() {
     let list = as_nobody(s.command(["list", "-w", "closed/..", "--json"])).expect(0).json();
     assert_eq!(list["snapshots"], json!([]));
 }
+
+#[test]
+fn a_workspace_that_is_or_lies_in_the_store_is_refused() {
+    let mut s = sandbox();
+    s.env("BACKTRAIL_STORE", s.workspace().to_owned());
+    let below = s.mkdir("runs/below");
+    for dir in [s.workspace().to_owned(), below] {
+        let run = s.run(["capture".as_ref(), "--json".as_ref(), "-w".as_ref(), dir.as_os_str()]);
+        assert_eq!(run.expect(2).error_code(), "unsafe-root");
+    }
+    assert!(files_below(s.workspace()).is_empty());
+}
