@@ -250,9 +250,11 @@ fn cap_101_size_grows_by_new_content_and_unique_bytes_are_exact() {
         {
             h.store.delete(&s.key(), None).await.expect("deleted");
         }
-        let mut request = backtrail_core::prune::Request::default();
-        request.grace = std::time::Duration::ZERO;
-        request.policy = Policy::default();
+        let request = backtrail_core::prune::Request {
+            grace: std::time::Duration::ZERO,
+            policy: Policy::default(),
+            ..Default::default()
+        };
         prune(&*h.store, &h.ctx, &request).await.expect("prune");
         assert_eq!(before - stored(&*h.store).await, other.unique_bytes);
         assert_eq!(stored(&*h.store).await, own.reachable_bytes);

@@ -1,6 +1,7 @@
 //! Originals that are gone from staging, fetched again from the bank before a roll-back.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::blocking;
@@ -81,8 +82,8 @@ async fn find(
     let mut at = root.clone();
     let mut names = path.segments().peekable();
     while let Some(name) = names.next() {
-        if !trees.contains_key(&at.digest) {
-            trees.insert(at.digest, content::load_tree(store, &at).await?);
+        if let Entry::Vacant(slot) = trees.entry(at.digest) {
+            slot.insert(content::load_tree(store, &at).await?);
         }
         match (trees[&at.digest].get(name).map(|e| &e.body), names.peek()) {
             (Some(body), None) => return Ok(body.clone()),

@@ -173,7 +173,8 @@ fn cap_057_a_root_that_cannot_be_read_is_a_failure() {
 #[test]
 fn a_workspace_that_is_or_lies_in_the_store_is_refused() {
     let mut s = sandbox();
-    s.env("BACKTRAIL_STORE", s.workspace().to_owned());
+    let inside = s.workspace().to_owned();
+    s.env("BACKTRAIL_STORE", inside);
     let below = s.mkdir("runs/below");
     for dir in [s.workspace().to_owned(), below] {
         let run = s.run(["capture".as_ref(), "--json".as_ref(), "-w".as_ref(), dir.as_os_str()]);

@@ -208,8 +208,8 @@ async fn res_044_a_roll_back_that_fails_can_be_run_again() {
     let before = w.picture();
     let ws = w.ws.clone();
     w.faults = At::act("restore.deleted", 1, move || {
-        let stage = fs::read_dir(&ws).expect("list").map(|e| e.expect("entry").path());
-        let stage = stage.filter(|p| p.to_string_lossy().contains("-stage-")).next();
+        let mut stage = fs::read_dir(&ws).expect("list").map(|e| e.expect("entry").path());
+        let stage = stage.find(|p| p.to_string_lossy().contains("-stage-"));
         for old in fs::read_dir(stage.expect("staging").join("old")).expect("list") {
             let path = old.expect("entry").path();
             let _ = fs::remove_file(path);
