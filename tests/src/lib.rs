@@ -2,4 +2,5 @@
 
 pub mod cli;
 pub mod history;
+pub mod host;
 pub mod suite;

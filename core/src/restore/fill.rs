@@ -19,7 +19,6 @@ use crate::error::{Error, Kind, Result};
 use crate::fsx::{self, Dir};
 use crate::ids::Digest;
 use crate::object::content;
-use crate::path;
 use crate::snapshot::tree::Ref;
 use crate::store::Store;
 
@@ -122,7 +121,7 @@ async fn small(
     let mut found = Vec::with_capacity(wanted.len());
     if !wanted.is_empty() {
         for (digest, bytes) in wanted.iter().zip(store.get_objects(&wanted).await?) {
-            found.push(bytes.map_err(|e| content::damaged(digest, e))?);
+            found.push(bytes.map_err(|e| named(&*place, &files, digest, e))?);
         }
     }
     let count = files.len() as u64;
@@ -134,7 +133,7 @@ async fn small(
             cancel.check()?;
             let bytes = at.get(&file.content.digest).and_then(|i| found.get(*i));
             let bytes = bytes.cloned().unwrap_or_default();
-            check_small(file, &bytes)?;
+            check_small(&*place, file, &bytes)?;
             let dir = open(&*place, file, &mut last)?;
             make_small(&*place, &dir, file, &bytes).map_err(|e| failed(&*place, file, e))?;
         }
@@ -145,8 +144,19 @@ async fn small(
     Ok(())
 }
 
+/// A damaged or missing object, with the paths that need it.
+fn named(place: &dyn Place, files: &[NewFile], digest: &Digest, e: Error) -> Error {
+    let hit = files.iter().filter(|f| f.content.digest == *digest);
+    of_paths(hit.map(|f| place.describe(f)).collect(), content::damaged(digest, e))
+}
+
+fn of_paths(paths: Vec<String>, e: Error) -> Error {
+    let first = paths.first().cloned().unwrap_or_default();
+    e.context(format!("failed to fetch the content of {first}")).with_paths(paths)
+}
+
 /// The store answers for the digest; the length is the tree's word.
-fn check_small(file: &NewFile, bytes: &Bytes) -> Result<()> {
+fn check_small(place: &dyn Place, file: &NewFile, bytes: &Bytes) -> Result<()> {
     let right = file.content.length > 0 || file.content.digest == Digest::EMPTY;
     if right && bytes.len() as u64 == file.content.length {
         return Ok(());
@@ -156,7 +166,7 @@ fn check_small(file: &NewFile, bytes: &Bytes) -> Result<()> {
         file.content.digest,
         bytes.len(),
         file.content.length,
-        path::quoted(&file.name)
+        place.describe(file)
     )))
 }
 
@@ -184,7 +194,7 @@ async fn large(
     place: Arc<dyn Place>,
     file: NewFile,
 ) -> Result<()> {
-    let reference = file.content.clone();
+    let (reference, path) = (file.content.clone(), place.describe(&file));
     // Two parts wait at most, so a slow disk holds back a fast store.
     let (send, mut receive) = mpsc::channel::<Bytes>(2);
     let progress = Arc::clone(&ctx.progress);
@@ -205,7 +215,8 @@ async fn large(
         let mut parts = content::chunks(store, &reference);
         while let Some(part) = parts.next().await {
             ctx.cancel.check()?;
-            if send.send(part?).await.is_err() {
+            let part = part.map_err(|e| of_paths(vec![path.clone()], e))?;
+            if send.send(part).await.is_err() {
                 break; // the writer stopped and says why
             }
         }

@@ -6,8 +6,8 @@ use super::journal::{BankRef, Third};
 use crate::ids::{Digest, TransactionId};
 use crate::path::RelPath;
 use crate::plan::{
-    Conflict, LeftInPlace, NotCovered, Plan, PlanCounts, PlanKind, PlanScope, PlanTarget,
-    PlanWarning, PlanWorkspace,
+    Conflict, LeftInPlace, NotCovered, Op, Plan, PlanCounts, PlanKind, PlanScope, PlanTarget,
+    PlanWarning, PlanWorkspace, Step,
 };
 
 /// The most entries of a list, unless all are asked for.
@@ -76,9 +76,9 @@ pub struct RestoreResult {
     pub counts: RestoreCounts,
     /// Sizes.
     pub bytes: RestoreBytes,
-    /// Paths written.
+    /// Files and links written: as many as `counts.written`.
     pub written_paths: Vec<RelPath>,
-    /// Paths deleted.
+    /// Files and links deleted: as many as `counts.deleted`.
     pub deleted_paths: Vec<RelPath>,
     /// Conflicts.
     pub conflicts: Vec<Conflict>,
@@ -103,15 +103,15 @@ impl RestoreResult {
         fn first<T: Clone>(all: &[T], limit: usize) -> Vec<T> {
             all.iter().take(limit).cloned().collect()
         }
-        let mut written: Vec<RelPath> =
-            plan.steps.iter().filter(|s| s.after.is_leaf()).map(|s| s.path.clone()).collect();
-        written.sort();
-        written.truncate(limit);
-        // As in the counts: files and links, not the directories that were emptied.
-        let gone = plan.steps.iter().filter(|s| s.after.is_absent() && s.before.is_leaf());
-        let mut deleted: Vec<RelPath> = gone.map(|s| s.path.clone()).collect();
-        deleted.sort();
-        deleted.truncate(limit);
+        let paths = |which: &dyn Fn(&Step) -> bool| {
+            let all = plan.steps.iter().filter(|s| which(s)).map(|s| s.path.clone());
+            let mut all: Vec<RelPath> = all.collect();
+            all.sort();
+            all.truncate(limit);
+            all
+        };
+        let written = paths(&|s| s.after.is_leaf() && s.op != Op::Chmod);
+        let deleted = paths(&|s| s.before.is_leaf() && s.after.is_absent());
         Self {
             format_version: 1,
             kind: plan.kind,
