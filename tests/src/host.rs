@@ -65,7 +65,12 @@ impl Drop for Mount {
 
 /// Runs a command with a terminal for its standard input and error, where somebody types
 /// `answer`. What the terminal showed is in `stderr`.
-pub fn at_terminal(mut command: Command, answer: &str) -> Run {
+pub fn at_terminal(command: Command, answer: &str) -> Run {
+    at_terminal_after(command, || (), answer)
+}
+
+/// The same, with something that happens while the command waits for the answer.
+pub fn at_terminal_after(mut command: Command, meanwhile: impl FnOnce(), answer: &str) -> Run {
     let control = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
     grantpt(&control).and_then(|()| unlockpt(&control)).expect("its other end");
     let name = ptsname(&control, Vec::new()).expect("its name");
@@ -74,27 +79,29 @@ pub fn at_terminal(mut command: Command, answer: &str) -> Run {
         std::fs::File::options().read(true).write(true).open(path).expect("opens")
     };
     command.stdin(open()).stderr(open());
-    let mut control = std::fs::File::from(control);
-    let mut typed = control.try_clone().expect("a second handle");
-    typed.write_all(format!("{answer}\n").as_bytes()).expect("typed");
-    let shown = std::thread::spawn(move || {
-        let mut shown = Vec::new();
-        let mut part = [0; 4096];
-        // Ends with an error once the last program closed the other end.
-        while let Ok(n) = control.read(&mut part) {
-            shown.extend_from_slice(&part[..n]);
-        }
-        String::from_utf8_lossy(&shown).into_owned()
-    });
     let args = command.get_args().map(ToOwned::to_owned).collect();
     let child = command.spawn().expect("starts");
     // The handles that the command holds would keep the terminal open.
     drop(command);
+    let mut control = std::fs::File::from(control);
+    let mut typed = control.try_clone().expect("a second handle");
+    let mut shown = Vec::new();
+    let mut part = [0; 4096];
+    let mut question = Some((meanwhile, format!("{answer}\n")));
+    // Ends with an error once the last program closed the other end.
+    while let Ok(n) = control.read(&mut part) {
+        shown.extend_from_slice(&part[..n]);
+        let asked = shown.ends_with(b"[y/N] ") || shown.ends_with(b"to go on: ");
+        if let Some((meanwhile, answer)) = question.take_if(|_| asked) {
+            meanwhile();
+            typed.write_all(answer.as_bytes()).expect("typed");
+        }
+    }
     let out = child.wait_with_output().expect("ends");
     Run {
         args,
         code: out.status.code().unwrap_or_else(|| 128 + out.status.signal().unwrap_or(0)),
         stdout: out.stdout,
-        stderr: shown.join().expect("shown"),
+        stderr: String::from_utf8_lossy(&shown).into_owned(),
     }
 }

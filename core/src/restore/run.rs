@@ -22,7 +22,7 @@ use super::work::Work;
 use super::{blocking, revert};
 use crate::capture::Recorder;
 use crate::clock::Timestamp;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::fsx::Stat;
 use crate::ids::TransactionId;
 use crate::observe::Observation;
@@ -130,7 +130,10 @@ fn check_digest(request: &RestoreRequest, plan: &Plan) -> Result<()> {
 async fn lock(recorder: &Recorder, request: &RestoreRequest) -> Result<Guard> {
     let name = LockName::Workspace(recorder.root().key.clone());
     let (wait, command) = (recorder.settings().wait, &request.command);
-    recorder.store().lock(LockRequest::new(name, LockMode::Exclusive, wait, command)).await
+    let request = LockRequest::new(name, LockMode::Exclusive, wait, command);
+    // A store that may not even be locked will hold no bank.
+    let denied = |e: Error| if e.kind() == Kind::Denied { bank::failed(e) } else { e };
+    recorder.store().lock(request).await.map_err(denied)
 }
 
 fn place(recorder: &Recorder) -> Place {

@@ -4,13 +4,9 @@
 use std::fs;
 use std::process::Stdio;
 
-use backtrail_backends::host::this_host;
-use backtrail_core::snapshot::doc::Snapshot;
-use backtrail_core::store::DocKey;
 use backtrail_tests::cli::{assert_same_tree, finish};
-use serde_json::{Value, json as value};
 
-use crate::{go, json, refused, sandbox};
+use crate::{forge, go, json, refused, sandbox};
 
 /// K32.
 #[test]
@@ -46,26 +42,11 @@ fn res_008_what_is_no_snapshot_is_never_a_path() {
     assert_same_tree(&s.tree(), &now);
     go(&s, &["restore", &first[..4]], 0);
     // Two whose ids begin alike: refused, both named.
-    let rows = s.ok(["list"]);
-    let chain = rows["chain"].as_str().expect("a chain").to_owned();
-    let place = s.store().join(DocKey::Refs(chain.parse().expect("a chain")).to_string());
-    let dir = place.parent().expect("a place").join("snapshots");
-    let body: Value =
-        serde_json::from_slice(&fs::read(dir.join(format!("{first}.json"))).expect("the document"))
-            .expect("JSON");
-    let mut twin: Snapshot = serde_json::from_value(body).expect("a snapshot");
-    let alike = (0u32..).find(|n| {
-        twin.message = Some(n.to_string());
-        twin.seal().expect("sealed");
-        twin.id.as_str()[..4] == first[..4]
-    });
-    assert!(alike.is_some());
-    let text = serde_json::to_vec(&twin).expect("JSON");
-    fs::write(dir.join(format!("{}.json", twin.id)), text).expect("written");
-    let error = refused(&s, &["restore", &first[..4], "--yes"], 2);
+    let twins = forge::alike(&s);
+    let error = refused(&s, &["restore", &twins[0][..4], "--yes"], 2);
     let said = error.to_string();
-    assert!(said.contains(&first) && said.contains(twin.id.as_str()), "{said}");
-    assert!(!this_host().machine.is_empty());
+    assert!(twins.iter().all(|id| said.contains(id)), "{said}");
+    go(&s, &["restore", &twins[0]], 0);
 }
 
 /// K76.
@@ -139,22 +120,11 @@ fn res_021_busy_damaged_and_unreachable() {
     assert!(crate::leftovers(&s).is_empty(), "what it left is swept");
     // 7: a document that is not what it was.
     s.write("a", "edited\n");
-    let id = s.ok(["list"])["snapshots"][0]["id"].as_str().expect("an id").to_owned();
-    let first = s.ok(["show", "latest"])["id"].clone();
-    let mut todo = vec![s.store()];
-    while let Some(dir) = todo.pop() {
-        for entry in fs::read_dir(dir).expect("list").flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                todo.push(path);
-            } else if path.ends_with(format!("snapshots/{}.json", first.as_str().expect("id"))) {
-                let text = fs::read_to_string(&path).expect("text");
-                fs::write(&path, text.replace("\"seq\":0", "\"seq\":1")).expect("damaged");
-            }
-        }
-    }
-    assert_ne!(value!(id), first, "the newest is the bank");
-    let error = refused(&s, &["restore", first.as_str().expect("id"), "--yes"], 7);
+    let first = s.ok(["show", "latest"])["id"].as_str().expect("an id").to_owned();
+    let document = forge::document(&s, &first);
+    let text = fs::read(&document).expect("there");
+    fs::write(&document, &text[..text.len() / 2]).expect("damaged");
+    let error = refused(&s, &["restore", &first, "--yes"], 7);
     assert_eq!(error["code"], "corrupt");
     // 8: a store that is no directory.
     let mut gone = sandbox();

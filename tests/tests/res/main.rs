@@ -4,7 +4,12 @@
 mod bank;
 mod codes;
 mod decide;
+mod forge;
+mod git;
+mod place;
 mod preview;
+mod recover;
+mod room;
 mod rules;
 
 use std::os::unix::fs::MetadataExt as _;
