@@ -51,6 +51,7 @@ pub(crate) enum Way {
 pub(crate) async fn run(app: &App, args: &Args, way: Way) -> Result<Code> {
     let place = app.place(true).await?;
     if args.list {
+        app.warn_unfinished(&place).await?;
         return list(app, &place).await;
     }
     if args.n > 1 && (args.agreement.dry_run || args.agreement.plan.is_some()) {

@@ -327,9 +327,9 @@ pub struct Plan {
     /// in a plan that was read back.
     #[serde(skip)]
     pub contents: BTreeMap<RelPath, Body>,
-    /// On a file system that folds case: paths of steps whose present spelling differs,
-    /// with that spelling. The step's `before` is the state of the present one.
-    #[serde(skip)]
+    /// On a file system that folds case: paths of steps, as they are spelled now, with
+    /// the spelling that is recorded. A file or link ends with that one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub respelled: BTreeMap<RelPath, RelPath>,
     /// Present files above the size limit that the target would overwrite, and that
     /// were kept because their content is not known. Observe again with these as

@@ -164,20 +164,27 @@ impl<'a, 'b> Walk<'a, 'b> {
     /// Judges one name.
     fn name(&mut self, n: usize, pair: &Paired<'a>) -> Result<()> {
         let node = &self.nodes[n];
-        let path = node.path.join(pair.name);
-        let (reach, in_scope) = self.draft.scope.child(node.reach, pair.name);
+        let recorded = node.path.join(pair.name);
+        let mut found = self.draft.scope.child(node.reach, pair.name);
+        // What is there is touched, banked and undone under the name it has.
+        let path = pair.respelled.map_or_else(|| recorded.clone(), |now| node.path.join(now));
+        if let Some(now) = pair.respelled
+            && found == (Reach::Out, false)
+        {
+            found = self.draft.scope.child(node.reach, now);
+        }
+        let (reach, in_scope) = found;
         let looks = in_scope || reach != Reach::Out || self.draft.lists_left;
-        if !looks || self.draft.is_kept(&path) || self.input.cover.record(&path).is_some() {
+        if !looks || self.draft.is_kept(&path) || self.input.cover.record(&recorded).is_some() {
             self.nodes[n].stays |= pair.disk.is_some();
             return Ok(());
         }
         // as recorded: the target's entry is the one on disk
         let same = matches!(node.target, Side::Same);
-        let base = self.base_state(node.base, pair.name, &path, pair.disk);
-        if let Some(old) = pair.respelled {
-            let old = node.path.join(old);
-            self.draft.respelled.insert(path.clone(), old);
+        if pair.respelled.is_some() {
+            self.draft.respelled.insert(path.clone(), recorded);
         }
+        let base = self.base_state(self.nodes[n].base, pair.name, &path, pair.disk);
         let (target, disk) = (pair.target, pair.disk);
         self.decide(n, Name { path, in_scope, reach, same, base, target, disk })
     }
@@ -193,7 +200,10 @@ impl<'a, 'b> Walk<'a, 'b> {
         match dir {
             BaseDir::None => None,
             BaseDir::States => match self.input.base {
-                Base::States(states) => states.get(path).cloned(),
+                Base::States(states) => {
+                    let recorded = || states.get(self.draft.respelled.get(path)?);
+                    states.get(path).or_else(recorded).cloned()
+                }
                 _ => None,
             },
             BaseDir::Tree(Side::Absent) => Some(State::absent()),

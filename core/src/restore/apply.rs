@@ -124,7 +124,8 @@ fn keep_owner(work: &Work, step: &Step, spot: &Spot<'_>, old: &Stat) -> Result<b
 pub(super) fn verify(work: &Work, done: &Applied) -> Result<Vec<Option<Stat>>> {
     let mut out = Vec::with_capacity(work.steps.len());
     for (n, step) in work.steps.iter().enumerate() {
-        let now = match work.root.stat_below(&step.path) {
+        let path = work.respelled.get(&step.path).unwrap_or(&step.path);
+        let now = match work.root.stat_below(path) {
             Ok(stat) => Some(stat),
             Err(e) if fsx::is_absence(&e) => None,
             Err(e) => return Err(step_failed(step, &e)),

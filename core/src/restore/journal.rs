@@ -239,12 +239,14 @@ pub(super) struct Keeper {
     /// The journal.
     pub(super) journal: Journal,
     version: Option<Version>,
+    /// Not in the store yet, and to be put there.
+    new: bool,
 }
 
 impl Keeper {
     /// A journal that is not in the store yet.
     pub(super) fn new(journal: Journal) -> Self {
-        Self { journal, version: None }
+        Self { journal, version: None, new: true }
     }
 
     /// An existing journal, whatever the store holds of it.
@@ -253,7 +255,7 @@ impl Keeper {
             Ok(key) => store.get(&key).await.ok().map(|d| d.version),
             Err(_) => None,
         };
-        Self { journal, version }
+        Self { journal, version, new: false }
     }
 
     /// Moves to `state`: staging copy, then store. The outer error is one of staging:
@@ -277,7 +279,8 @@ impl Keeper {
     }
 
     /// Writes the store's document only. Another store than the restore's own is never
-    /// written: it would know half of it.
+    /// written: it would know half of it. Nor is one that lost it, as a volume that is
+    /// not mounted: the staging keeps the state until the document is back.
     pub(super) async fn save(&mut self, ctx: &Context, store: &dyn Store) -> Result<()> {
         let (own, here) = (&self.journal.owner.store, store.info().url);
         if *own != here {
@@ -285,6 +288,9 @@ impl Keeper {
             return Err(Error::refused("another-store", message));
         }
         let key = self.journal.key()?;
+        if self.version.is_none() && !self.new {
+            return Err(Error::refused("another-store", format!("{here} does not hold {key}")));
+        }
         let expect = self.version.clone().map_or(Expect::Absent, Expect::Version);
         let version = docs::save(store, &*ctx.ids, &key, &self.journal, expect, None).await?;
         self.journal.cas_version += 1;

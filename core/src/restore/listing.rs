@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use futures::{StreamExt, stream};
 
 use super::fill::NewFile;
+use crate::diff;
 use crate::error::{Error, Result};
 use crate::object::content;
 use crate::path::RelPath;
@@ -70,7 +71,8 @@ impl Listing {
             let mut numbers = level.iter().map(|(n, _)| *n);
             while let Some(trees) = calls.next().await {
                 for (tree, dir) in trees?.into_iter().zip(&mut numbers) {
-                    for entry in tree?.entries {
+                    let path = &out.dirs[dir as usize].path;
+                    for entry in tree.map_err(|e| diff::at(path, e))?.entries {
                         out.add(dir, entry, paths, &mut missing, &mut next);
                     }
                 }

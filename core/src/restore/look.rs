@@ -70,13 +70,13 @@ fn read(dir: &Dir, name: &[u8]) -> io::Result<Option<(Digest, Stat)>> {
 }
 
 /// True if the two stats are of one unmoved inode, whatever its names: a rename
-/// changes the ctime and no more.
+/// changes the ctime and no more. A directory's time, and on some file systems its
+/// size, move with the names in it.
 pub(super) fn same_inode(a: &Stat, b: &Stat) -> bool {
     a.kind == b.kind
         && a.device == b.device
         && a.inode == b.inode
-        && a.size == b.size
-        && (a.mtime_ns == b.mtime_ns || a.kind == FileKind::Dir)
+        && (a.kind == FileKind::Dir || (a.size == b.size && a.mtime_ns == b.mtime_ns))
 }
 
 /// True if a look equals this side in kind and content.

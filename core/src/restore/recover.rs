@@ -317,6 +317,8 @@ struct Opened {
 #[derive(Deserialize)]
 struct Steps {
     steps: Vec<Step>,
+    #[serde(default)]
+    respelled: BTreeMap<RelPath, RelPath>,
 }
 
 impl Opened {
@@ -333,31 +335,33 @@ impl Opened {
         })
         .await?;
         let parsed = copy.and_then(|body| serde_json::from_slice::<Steps>(&body).ok());
-        let steps = match parsed {
-            Some(steps) => steps.steps,
+        let Steps { steps, respelled } = match parsed {
+            Some(steps) => steps,
             None => {
                 let body = content::read_all(&*place.store, &journal.plan).await?;
-                let steps: Steps = serde_json::from_slice(&body).map_err(|e| {
+                serde_json::from_slice(&body).map_err(|e| {
                     Error::corrupt(format!("the plan of {} is not readable", found.transaction))
                         .with_source(e)
-                })?;
-                steps.steps
+                })?
             }
         };
-        let work = Self::work(place, &journal, steps.clone()).await?;
+        let plan = Steps { steps: steps.clone(), respelled };
+        let work = Self::work(place, &journal, plan).await?;
         let keeper = Keeper::adopt(journal, &*place.store).await;
         Ok(Self { keeper, steps, work })
     }
 
-    async fn work(place: &Place, journal: &Journal, steps: Vec<Step>) -> Result<Option<Arc<Work>>> {
+    async fn work(place: &Place, journal: &Journal, plan: Steps) -> Result<Option<Arc<Work>>> {
         let (root, id) = (Arc::clone(&place.root.dir), journal.transaction.to_string());
         let (at, special) = (homes(Some(journal)), journal.special_modes);
         let narrow: BTreeMap<RelPath, u32> = journal.narrow.clone();
         blocking(move || {
+            let Steps { steps, respelled } = plan;
             let stage = Stage::open(&root, &id, &at, &steps)
                 .context(|| format!("failed to open the staging of {id}"))?;
             let Some(stage) = stage else { return Ok(None) };
             let mut work = Work::new(root, stage, steps, special)?;
+            work.respelled = respelled;
             // Directories that are still widened look as if they always were.
             work.narrow.extend(narrow);
             Ok(Some(Arc::new(work)))

@@ -188,7 +188,11 @@ fn is_staged(spot: &Spot<'_>, after: &State) -> Result<bool, Refusal> {
 /// A spot that takes from where the original lies and puts aside into `new`.
 fn reversed<'a>(spot: &'a Spot<'a>, from: &From) -> Spot<'a> {
     let source = if *from == From::Old { spot.old } else { spot.new };
-    Spot { dir: spot.dir, name: spot.name, new: source, old: spot.new, n: spot.n }
+    let name = spot.last.unwrap_or(spot.name);
+    let last = spot.last.map(|_| spot.name);
+    // Only an exchange may put aside to where the original lies.
+    let aside = if *from == From::New && last.is_some() { spot.old } else { spot.new };
+    Spot { dir: spot.dir, name, last, new: source, old: aside, n: spot.n }
 }
 
 /// True if a mode change by a copy was applied: before that, `new` holds the copy.
@@ -248,7 +252,7 @@ fn forward(work: &Work, n: usize, done: &mut Applied) -> Result<Outcome> {
     let after = now.side.same_content(&step.after);
     let mode = work.mode_after(&step.after);
     let copied = before
-        && now.side.mode != mode
+        && (now.side.mode != mode || work.respelled.contains_key(&step.path))
         && work.at(n, |s| is_staged(s, &step.after)).unwrap_or(false);
     if after && now.stat.is_none() {
         return Ok(Outcome::Already); // its parent may be gone, or a file

@@ -195,9 +195,12 @@ impl Line<'_> {
         let owner = Owner::new(ctx, self.transaction.as_str(), &store.info().url);
         let (root, steps) = (Arc::clone(&recorder.root().dir), plan.steps.clone());
         let (special, o) = (self.request.special_modes, owner.clone());
+        let respelled = plan.respelled.clone();
         let work = blocking(move || {
             let stage = Stage::create(&root, &o, &steps)?;
-            Ok(Arc::new(Work::new(root, stage, steps, special)?))
+            let mut work = Work::new(root, stage, steps, special)?;
+            work.respelled = respelled;
+            Ok(Arc::new(work))
         })
         .await?;
         match self.fill(&work, parked, owner, &banked).await {

@@ -31,6 +31,9 @@ pub(super) struct Spot<'a> {
     pub(super) dir: &'a Dir,
     /// The name there.
     pub(super) name: &'a [u8],
+    /// The name to put something in place under, where the file system folds case and
+    /// that is another spelling.
+    pub(super) last: Option<&'a [u8]>,
     /// The staging's `new`.
     pub(super) new: &'a Dir,
     /// The staging's `old`.
@@ -47,15 +50,19 @@ impl Spot<'_> {
 
     /// Moves `from/<n>` to a name that must be free.
     pub(super) fn put_from(&self, from: &Dir) -> Result<(), Refusal> {
-        match from.rename_new(self.n, self.dir, self.name) {
+        self.put_as(from, self.last.unwrap_or(self.name))
+    }
+
+    fn put_as(&self, from: &Dir, name: &[u8]) -> Result<(), Refusal> {
+        match from.rename_new(self.n, self.dir, name) {
             Err(e) if fsx::is_unsupported(&e) => {
                 if from.stat(self.n)?.kind == FileKind::Dir {
                     // `mkdir` is the one way to claim a free name for a directory; a
                     // rename then replaces it while it is empty.
-                    self.dir.make_dir(self.name, 0o700)?;
-                    return Ok(from.rename(self.n, self.dir, self.name)?);
+                    self.dir.make_dir(name, 0o700)?;
+                    return Ok(from.rename(self.n, self.dir, name)?);
                 }
-                from.link(self.n, self.dir, self.name)?;
+                from.link(self.n, self.dir, name)?;
                 Ok(from.unlink(self.n)?)
             }
             other => Ok(other?),
@@ -65,6 +72,14 @@ impl Spot<'_> {
     /// Swaps the staged thing with what is there, which must be `banked`; that ends up
     /// in `old`. The name never vanishes.
     pub(super) fn swap(&self, banked: &Stat) -> Result<(), Refusal> {
+        if self.last.is_some() {
+            // An exchange would keep the present spelling.
+            self.take(banked)?;
+            return match self.put() {
+                Err(e) => self.put_as(self.old, self.name).and(Err(e)),
+                done => done,
+            };
+        }
         match self.new.exchange(self.n, self.dir, self.name) {
             Err(e) if fsx::is_unsupported(&e) => return self.swap_by_link(banked),
             other => other?,
@@ -111,7 +126,7 @@ impl Spot<'_> {
         match self.displaced_is(self.old, banked) {
             Ok(true) => Ok(()),
             found => {
-                self.put_from(self.old)?;
+                self.put_as(self.old, self.name)?;
                 Err(found.map_or_else(Refusal::Io, |_| Refusal::Changed))
             }
         }

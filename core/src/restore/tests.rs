@@ -316,7 +316,7 @@ fn res_054_a_hard_link_outside_keeps_its_content() {
 }
 
 #[test]
-fn res_035_k35_a_link_on_the_way_is_never_followed() {
+fn res_050_k35_a_link_on_the_way_is_never_followed() {
     let dir = tempfile::tempdir().expect("temp");
     let outside = tempfile::tempdir().expect("temp");
     write(&outside.path().join("a"), b"precious", 0o644);
@@ -330,4 +330,42 @@ fn res_035_k35_a_link_on_the_way_is_never_followed() {
     let e = apply(&work, &context(Arc::new(NoFaults)), &[None]).expect_err("refused");
     assert_eq!(e.code(), "changed-since-plan");
     assert_eq!(fs::read(outside.path().join("a")).expect("there"), b"precious");
+}
+
+/// What a file system that folds case is asked: on this one both spellings are names of
+/// their own, so that every move shows.
+#[test]
+fn another_spelling_is_put_back_and_rolled_back() {
+    let after: [&[u8]; 2] = [b"then", b"now"];
+    for (content, mode) in after.into_iter().zip([0o600, 0o644]) {
+        for (stop, forward) in [(1, true), (2, true), (1, false), (2, false)] {
+            let dir = tempfile::tempdir().expect("temp");
+            write(&dir.path().join("d/a.txt"), b"now", 0o644);
+            let before = picture(dir.path());
+            let steps = vec![step(Op::Write, "d/a.txt", file(0o644, b"now"), file(mode, content))];
+            let root = Arc::new(Dir::open(dir.path()).expect("root"));
+            let owner = Owner { transaction: "tx-0000000000000001".into(), ..Owner::default() };
+            let stage = Stage::create(&root, &owner, &steps).expect("staging");
+            write(&dir.path().join(".backtrail-stage-0000000000000001/new/0"), content, mode);
+            let mut work = Work::new(root, stage, steps, false).expect("work");
+            work.respelled = BTreeMap::from([(rel("d/a.txt"), rel("d/A.txt"))]);
+            let checked = work.check(&Cancel::default()).expect("as planned");
+            let faults = Arc::new(FailAt("restore.step", AtomicUsize::new(stop)));
+            match apply(&work, &context(faults), &checked) {
+                Ok(done) => drop(verify(&work, &done).expect("verified")),
+                Err(_) => assert_eq!(stop, 1),
+            }
+            for _ in 0..2 {
+                let out = if forward { finish(&work) } else { roll_back(&work, None) };
+                assert!(out.expect("recovers").third.is_empty());
+            }
+            let now = picture(dir.path());
+            if forward {
+                assert!(!now.contains_key("d/a.txt"), "{now:?}");
+                assert_eq!((now["d/A.txt"].0 & 0o7777, &now["d/A.txt"].1[..]), (mode, content));
+            } else {
+                assert_eq!(now, before);
+            }
+        }
+    }
 }

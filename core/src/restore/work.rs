@@ -33,6 +33,8 @@ pub(super) struct Work {
     /// Directories without owner write or search, with their modes: widened for the
     /// operation.
     pub(super) narrow: BTreeMap<RelPath, u32>,
+    /// Paths of steps that end with another spelling, on a file system that folds case.
+    pub(super) respelled: BTreeMap<RelPath, RelPath>,
     /// Steps of `order` that were begun.
     begun: AtomicUsize,
 }
@@ -70,7 +72,8 @@ impl Work {
     ) -> Result<Self> {
         let order = order(&steps);
         let narrow = narrow(&root, &steps)?;
-        Ok(Self { root, stage, steps, order, special, narrow, begun: AtomicUsize::new(0) })
+        let (respelled, begun) = (BTreeMap::new(), AtomicUsize::new(0));
+        Ok(Self { root, stage, steps, order, special, narrow, respelled, begun })
     }
 
     /// Remembers that the step at place `at` of the order begins.
@@ -102,8 +105,9 @@ impl Work {
         self.widen(path.parent().as_ref(), &dir)?;
         let place = self.stage.place(n);
         let name_in_stage = step_name(n);
-        let spot = Spot { dir: &dir, name, new: &place.new, old: &place.old, n: &name_in_stage };
-        act(&spot)
+        let last = self.respelled.get(path).map(RelPath::name);
+        let (new, old, n) = (&*place.new, &place.old, name_in_stage.as_slice());
+        act(&Spot { dir: &dir, name, last, new, old, n })
     }
 
     fn widen(&self, path: Option<&RelPath>, dir: &Dir) -> io::Result<()> {
@@ -139,12 +143,18 @@ impl Work {
             .collect()
     }
 
-    /// What a step's path is now.
+    /// What a step's path is now, under either spelling.
     pub(super) fn look(&self, step: &Step) -> Result<Option<Look>> {
-        look(&self.root, &step.path).map_err(|e| {
-            let message = format!("failed to read {}: {e}", step.path);
-            Error::failed("unreadable", message).with_paths([step.path.text().into_owned()])
-        })
+        let at = |path: &RelPath| {
+            look(&self.root, path).map_err(|e| {
+                let message = format!("failed to read {path}: {e}");
+                Error::failed("unreadable", message).with_paths([path.text().into_owned()])
+            })
+        };
+        match (at(&step.path)?, self.respelled.get(&step.path)) {
+            (Some(found), Some(last)) if found.stat.is_none() => at(last),
+            (found, _) => Ok(found),
+        }
     }
 
     /// The modes that directories get when the steps `made` as [`State`] says: recorded

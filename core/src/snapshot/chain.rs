@@ -7,6 +7,7 @@ use futures::StreamExt;
 
 use super::doc::Snapshot;
 use super::label::{self, Label};
+use super::pruned;
 use super::refs::Refs;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{Chain, SnapshotId};
@@ -174,6 +175,29 @@ impl History {
 /// whole store. Ambiguous: `ambiguous` (exit 2) with the candidates. Nothing:
 /// `not-found` (exit 6).
 pub async fn resolve(store: &dyn Store, chain: &Chain, text: &str) -> Result<Snapshot> {
+    match find(store, chain, text).await {
+        Err(e) if e.is_not_found() => Err(explained(store, chain, text, e).await),
+        found => found,
+    }
+}
+
+/// What is not found may have been pruned: then when, and by which rule.
+async fn explained(store: &dyn Store, chain: &Chain, text: &str, e: Error) -> Error {
+    let (Ok((name, _)), Ok(gone)) = (split_back(text), pruned::load(store, chain).await) else {
+        return e;
+    };
+    let by_id = label::is_id_like(name);
+    let is = |l: &Label| l.as_str() == name;
+    let line = gone.snapshots.iter().rev().find(|line| match by_id {
+        true => line.id.as_str().starts_with(&name.to_ascii_lowercase()),
+        false => line.label.iter().chain(&line.labels).any(is),
+    });
+    let Some(line) = line else { return e };
+    let message = format!("snapshot {} was pruned at {} ({})", line.id, line.at, line.rule);
+    Error::not_found(message).with_code("pruned").with_hint("backtrail list")
+}
+
+async fn find(store: &dyn Store, chain: &Chain, text: &str) -> Result<Snapshot> {
     let (name, back) = split_back(text)?;
     let refs = load_refs(store, chain).await?.refs;
     let found = match name {
