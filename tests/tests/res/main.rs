@@ -75,7 +75,9 @@ fn strings<'a>(list: &'a Value, member: &str) -> Vec<&'a str> {
 }
 
 /// What moves when a file is written or replaced: inode and modification time.
-fn stamp(path: impl AsRef<Path>) -> (u64, i64, i64) {
+type Stamp = (u64, i64, i64);
+
+fn stamp(path: impl AsRef<Path>) -> Stamp {
     let meta = std::fs::symlink_metadata(path.as_ref())
         .unwrap_or_else(|e| panic!("{}: {e}", path.as_ref().display()));
     (meta.ino(), meta.mtime(), meta.mtime_nsec())

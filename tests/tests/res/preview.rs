@@ -7,7 +7,7 @@ use std::path::Path;
 use backtrail_tests::cli::{Sandbox, assert_same_tree, id, tree};
 use backtrail_tests::host::{as_nobody, at_terminal, give_to_nobody};
 
-use crate::{agreeing, counts, go, json, refused, sandbox, stamp, strings};
+use crate::{Stamp, agreeing, counts, go, json, refused, sandbox, stamp, strings};
 
 /// K09: what was interrupted is never offered; what deletes most says so and asks.
 #[test]
@@ -87,7 +87,7 @@ fn res_014_a_plan_is_bound_to_its_digest() {
 }
 
 /// Everything below a directory with what moves when it is touched.
-fn picture(top: &Path) -> Vec<(Vec<u8>, String, (u64, i64, i64))> {
+fn picture(top: &Path) -> Vec<(Vec<u8>, String, Stamp)> {
     let row = |(path, entry): (Vec<u8>, backtrail_tests::cli::Entry)| {
         let at = top.join(String::from_utf8(path.clone()).expect("text"));
         (path, format!("{entry:?}"), stamp(at))
