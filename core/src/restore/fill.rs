@@ -22,8 +22,10 @@ use crate::object::content;
 use crate::snapshot::tree::Ref;
 use crate::store::Store;
 
-/// Files of one batch.
+/// The most files of one batch.
 const BATCH_FILES: usize = 512;
+/// The fewest, where splitting lets more threads work.
+const MIN_BATCH: usize = 32;
 /// Bytes of content of one batch in memory, by recorded length.
 const BATCH_BYTES: u64 = 16 << 20;
 
@@ -61,7 +63,8 @@ pub(super) async fn fill(
     files: Vec<NewFile>,
     threads: usize,
 ) -> Result<()> {
-    let batches = split(files);
+    let share = files.len() / (threads.max(1) * 4);
+    let batches = split(files, share.clamp(MIN_BATCH, BATCH_FILES));
     let work = stream::iter(batches).map(|batch| {
         let place = Arc::clone(&place);
         async move {
@@ -82,7 +85,7 @@ enum Batch {
     Large(NewFile),
 }
 
-fn split(files: Vec<NewFile>) -> Vec<Batch> {
+fn split(files: Vec<NewFile>, most: usize) -> Vec<Batch> {
     let mut out = Vec::new();
     let mut small: Vec<NewFile> = Vec::new();
     let mut bytes = 0u64;
@@ -92,7 +95,7 @@ fn split(files: Vec<NewFile>) -> Vec<Batch> {
             continue;
         }
         bytes = bytes.saturating_add(file.content.length);
-        if !small.is_empty() && (small.len() >= BATCH_FILES || bytes > BATCH_BYTES) {
+        if !small.is_empty() && (small.len() >= most || bytes > BATCH_BYTES) {
             out.push(Batch::Small(std::mem::take(&mut small)));
             bytes = file.content.length;
         }
@@ -266,7 +269,7 @@ mod tests {
                 Batch::Small(f) => f.len(),
                 Batch::Large(_) => 0,
             };
-            split(files).iter().map(len).collect()
+            split(files, BATCH_FILES).iter().map(len).collect()
         };
         assert_eq!(sizes(vec![of(1, 0); 600]), [512, 88]);
         assert_eq!(sizes(vec![of(9 << 20, 0), of(9 << 20, 0), of(1, 0)]), [1, 2]);
