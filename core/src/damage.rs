@@ -132,16 +132,8 @@ async fn load_body(store: &dyn Store) -> Result<Loaded> {
         Err(e) => return Err(e),
     };
     let version = Some(doc.version);
+    docs::check_format(&DocKey::Damage, &doc.body, FORMAT_VERSION)?;
     match serde_json::from_slice::<Body>(&doc.body) {
-        Ok(body) if body.format_version > FORMAT_VERSION => Err(Error::new(
-            Kind::Newer,
-            "store-newer",
-            format!(
-                "damage.json has format version {}, newer than this build",
-                body.format_version
-            ),
-        )
-        .with_hint("upgrade backtrail")),
         Ok(body) => Ok(Loaded { body, version, unreadable: None }),
         Err(e) => {
             let why = format!("damage.json is not readable ({e}); verify --deep fills it again");

@@ -36,8 +36,6 @@ pub(super) struct Pending {
     /// Objects that a failed barrier gave up, and why: `flush` must not be Ok before
     /// they were put again.
     pub(super) lost: HashMap<Digest, String>,
-    /// A fan-out directory was made, so the directory above needs syncing.
-    pub(super) new_dirs: bool,
 }
 
 impl Pending {
@@ -78,23 +76,21 @@ impl Handle {
 
     pub(super) fn run_barrier(&self, root: &Root) -> Result<()> {
         let _one = locked(&self.barrier);
-        let (work, new_dirs) = {
-            let mut pending = locked(&self.pending);
-            let work: Vec<(Digest, Staged)> =
-                pending.staged.iter().map(|(d, s)| (*d, s.clone())).collect();
-            (work, std::mem::take(&mut pending.new_dirs))
+        let work: Vec<(Digest, Staged)> = {
+            let pending = locked(&self.pending);
+            pending.staged.iter().map(|(d, s)| (*d, s.clone())).collect()
         };
         if work.is_empty() {
             return Ok(());
         }
-        let done = self.make_durable(root, &work, new_dirs);
+        let done = self.make_durable(root, &work);
         if let Err(e) = &done {
             self.give_up(root, &work, e.message());
         }
         done
     }
 
-    fn make_durable(&self, root: &Root, work: &[(Digest, Staged)], new_dirs: bool) -> Result<()> {
+    fn make_durable(&self, root: &Root, work: &[(Digest, Staged)]) -> Result<()> {
         let failed = |e| root.error("sync", DIR, e);
         let top = root.dir(DIR).map_err(failed)?;
         if work.len() <= SYNC_EACH {
@@ -118,27 +114,20 @@ impl Handle {
             }
             self.reach("store.object.named")?;
         }
-        self.sync_names(root, &top, &dirs, new_dirs).map_err(failed)
+        self.sync_names(root, &top, &dirs).map_err(failed)
     }
 
-    fn sync_names(
-        &self,
-        root: &Root,
-        top: &OwnedFd,
-        dirs: &BTreeSet<String>,
-        new_dirs: bool,
-    ) -> io::Result<()> {
+    fn sync_names(&self, root: &Root, top: &OwnedFd, dirs: &BTreeSet<String>) -> io::Result<()> {
         if dirs.len() > SYNC_EACH {
             return self.sync.everything(top);
         }
         for dir in dirs {
             self.sync.dir(root.dir(dir)?)?;
         }
-        if new_dirs {
-            self.sync.dir(top)?;
-            self.sync.dir(&root.fd)?;
-        }
-        Ok(())
+        // Another process may have made a fan-out directory and not synced it yet. Where
+        // nothing is new, the system answers at once.
+        self.sync.dir(top)?;
+        self.sync.dir(&root.fd)
     }
 
     fn lose(&self, root: &Root, digest: &Digest, why: &str) {

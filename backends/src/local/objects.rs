@@ -224,7 +224,6 @@ impl Handle {
         }
         // The barrier syncs the directory above, so that many puts share one sync.
         root.make_dir(dir, fs::Sync(false))?;
-        locked(&self.pending).new_dirs = true;
         root.at(rel, flags)
     }
 

@@ -20,12 +20,11 @@ use crate::clock::{Context, Timestamp};
 use crate::damage;
 use crate::diff::{DeltaCounts, ObservedTrees};
 use crate::error::{Error, Kind, Result};
-use crate::ids::{Chain, Digest, SnapshotId};
+use crate::ids::{Chain, Digest};
 use crate::observe::{self, Observation, Observed, Sink, Warning};
 use crate::path::RelPath;
 use crate::snapshot::chain::{self, LoadedRefs};
 use crate::snapshot::doc::Snapshot;
-use crate::snapshot::label::Label;
 use crate::store::hold::Hold;
 use crate::store::{DocKey, LockMode, LockName, LockRequest, Store};
 use crate::workspace::Root;
@@ -268,16 +267,12 @@ impl Recorder {
         self.ctx.faults.reach("capture.cache")?;
         let temp = self.ctx.ids.hex(8)?;
         let saved = tokio::task::spawn_blocking(move || cache.save(&temp)).await;
-        if let Ok(Err(e)) = saved {
+        let saved = saved.unwrap_or_else(|e| Err(std::io::Error::other(e)));
+        if let Err(e) = saved {
             let hint = format!("the stat cache cannot be written, captures stay slow: {e}");
             warnings.push(warn::plain("cache-unwritable", hint));
         }
         Ok(())
-    }
-
-    /// Points `label` at `snapshot` without a capture; the head does not move.
-    pub async fn alias(&self, label: &Label, snapshot: &SnapshotId) -> Result<()> {
-        crate::capture::publish::alias(self, label, snapshot).await
     }
 
     /// The snapshot that `text` means, see [`chain::resolve`].

@@ -90,7 +90,7 @@ impl Recorder {
     /// moves `created_at` on by a nanosecond.
     async fn document(&self, job: &mut Job<'_>, captured: &Captured) -> Result<Snapshot> {
         let mut at = self.ctx.clock.now();
-        let mut snapshot = self.draft(job, captured);
+        let mut snapshot = self.draft(job, captured)?;
         loop {
             snapshot.created_at = at.rfc3339();
             snapshot.seal()?;
@@ -102,23 +102,16 @@ impl Recorder {
         }
     }
 
-    fn draft(&self, job: &mut Job<'_>, captured: &Captured) -> Snapshot {
+    fn draft(&self, job: &mut Job<'_>, captured: &Captured) -> Result<Snapshot> {
         let observed = &captured.observed;
         let head = job.head.as_ref();
-        let label = match &job.request.label {
-            NewLabel::None => None,
-            NewLabel::Named(label) => Some(label.clone()),
-            NewLabel::Numbered(name) => {
-                let n = job.refs.refs.next_number(name);
-                Label::new(format!("{name}:{n}")).ok()
-            }
-        };
+        let label = new_label(&mut job.refs.refs, &job.request.label)?;
         let mut workspace = self.root.identity(&self.ctx.host);
         workspace.replaced = head.is_some_and(|h| {
             h.workspace.same_place(&workspace) && !h.workspace.same_directory(&workspace)
         });
         let parent_labels = head.map(|h| job.refs.refs.labels_of(&h.id).cloned().collect());
-        Snapshot {
+        Ok(Snapshot {
             format_version: FORMAT_VERSION,
             id: SnapshotId::of(&Digest::EMPTY), // sealed below
             digest: Digest::EMPTY,
@@ -142,7 +135,7 @@ impl Recorder {
             bank: job.request.bank.clone(),
             rewound_to: None,
             extra: Map::new(),
-        }
+        })
     }
 
     async fn swap_refs(&self, job: &mut Job<'_>, snapshot: &Snapshot) -> Result<()> {
@@ -189,7 +182,7 @@ impl Recorder {
         captured.changed_files = Some(Default::default());
         if !job.request.dry_run {
             captured.label = self.label_head(&mut job, &head).await?;
-            if job.sink.stored().2 > 0 || !job.sink.rewritten().is_empty() {
+            if job.sink.stored() != (0, 0, 0) || !job.sink.rewritten().is_empty() {
                 self.store.flush().await?;
             }
             self.finish(&mut job, cache, &mut captured).await?;
@@ -202,14 +195,7 @@ impl Recorder {
         for _ in 0..MAX_TRIES {
             let at = self.ctx.clock.now().rfc3339();
             let refs = &mut job.refs.refs;
-            let label = match &job.request.label {
-                NewLabel::None => None,
-                NewLabel::Named(label) => Some(label.clone()),
-                NewLabel::Numbered(name) => {
-                    let n = refs.next_number(name);
-                    Some(Label::new(format!("{name}:{n}"))?)
-                }
-            };
+            let label = new_label(refs, &job.request.label)?;
             let already = |l: &Label| {
                 refs.labels
                     .get(l)
@@ -248,18 +234,35 @@ impl Recorder {
         let (objects, bytes, healed) = job.sink.stored();
         captured.stored = super::StoredAmount { objects, bytes };
         captured.healed = healed;
+        // The snapshot is published: what fails from here on is a warning.
         let rewritten = job.sink.rewritten();
-        if !rewritten.is_empty() {
-            damage::remove(&*self.store, &*self.ctx.ids, &rewritten).await?;
+        if !rewritten.is_empty()
+            && let Err(e) = damage::remove(&*self.store, &*self.ctx.ids, &rewritten).await
+        {
+            captured.warnings.push(warn::plain("damage-list", e.message().to_owned()));
         }
         if healed > 0 {
             let hint = format!("{healed} objects in the store were wrong and are right now");
             captured.warnings.push(warn::plain("healed", hint));
         }
         self.save_cache(cache, &mut captured.warnings).await?;
-        job.hold.release().await?;
+        if let Err(e) = job.hold.release().await {
+            captured.warnings.push(warn::plain("lock", e.message().to_owned()));
+        }
         captured.elapsed_ms = self.elapsed_ms(job.started);
         Ok(())
+    }
+}
+
+/// The label asked for; a numbered one draws its number.
+fn new_label(refs: &mut Refs, asked: &NewLabel) -> Result<Option<Label>> {
+    match asked {
+        NewLabel::None => Ok(None),
+        NewLabel::Named(label) => Ok(Some(label.clone())),
+        NewLabel::Numbered(name) => {
+            let n = refs.next_number(name);
+            Label::new(format!("{name}:{n}")).map(Some)
+        }
     }
 }
 
@@ -288,19 +291,4 @@ fn missed_since(refs: &Refs, head: Option<&Snapshot>) -> Vec<crate::snapshot::do
         at: m.at.clone(),
     })
     .collect()
-}
-
-/// Points a label at a snapshot; the head does not move.
-pub(super) async fn alias(recorder: &Recorder, label: &Label, id: &SnapshotId) -> Result<()> {
-    for _ in 0..MAX_TRIES {
-        let mut loaded = chain::load_refs(&*recorder.store, &recorder.chain).await?;
-        let at = recorder.ctx.clock.now().rfc3339();
-        let target = Target { snapshot: id.clone(), at, attempt: None, pinned: false };
-        loaded.refs.labels.insert(label.clone(), target);
-        match recorder.save_refs(&mut loaded).await {
-            Err(e) if e.is_conflict() => {}
-            done => return done,
-        }
-    }
-    Err(Error::new(crate::error::Kind::Busy, "busy", "refs kept changing"))
 }

@@ -77,19 +77,39 @@ impl Recorder {
         let new = Side { root: Some(&observed.root), trees };
         if let Some(head) = &job.head {
             // Read again, now that the lock is held: prune may have taken it.
-            let still = chain::read_snapshot(&*self.store, &self.chain, &head.id).await;
-            if still.is_ok() {
-                let base = Side { root: Some(&head.root), trees: &stored };
-                match diff::delta(base, new, note).await {
-                    Ok(counts) => return Ok(Some(counts)),
-                    Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::NotFound) => {}
-                    Err(e) => return Err(e),
-                }
+            let base = Side { root: Some(&head.root), trees: &stored };
+            let compared = match chain::read_snapshot(&*self.store, &self.chain, &head.id).await {
+                Ok(_) => self.compare_sides(base, new, note).await,
+                Err(e) => Err(e),
+            };
+            match compared {
+                Ok(counts) => return Ok(Some(counts)),
+                Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::NotFound) => {}
+                Err(e) => return Err(e),
             }
         }
         let none = Side { root: None, trees: &stored };
         diff::delta(none, new, note).await?;
         Ok(None)
+    }
+
+    /// Notes only what a whole comparison found: half of one that broke off, and then
+    /// all of the next, would count paths twice.
+    async fn compare_sides(
+        &self,
+        base: Side<'_>,
+        new: Side<'_>,
+        note: &mut (dyn FnMut(NewRef<'_>) + Send),
+    ) -> Result<DeltaCounts> {
+        let mut found: Vec<(RelPath, bool, bool, Ref)> = Vec::new();
+        let counts = diff::delta(base, new, &mut |n| {
+            found.push((n.path.clone(), n.is_tree, n.added, n.reference.clone()));
+        })
+        .await?;
+        for (path, is_tree, added, reference) in &found {
+            note(NewRef { path, is_tree: *is_tree, added: *added, reference });
+        }
+        Ok(counts)
     }
 
     /// Files that were not read now and whose objects the store does not hold.

@@ -16,7 +16,7 @@ use crate::ids::{Chain, RunId, SnapshotId, WorkspaceKey};
 use crate::path;
 use crate::snapshot::chain::{History, load_refs};
 use crate::snapshot::doc::Snapshot;
-use crate::store::{DocKey, Listed, Prefix, Store, Version};
+use crate::store::{DocKey, Listed, Prefix, Store, Version, docs};
 
 /// Documents read at once.
 const PARALLEL: usize = 16;
@@ -62,7 +62,7 @@ impl Unreadable {
         };
         let rows: Vec<String> = self.rows.iter().map(|(n, e)| format!("{n}: {e}")).collect();
         let (kind, code, what) = match newer {
-            true => (Kind::Newer, "newer", "is of a newer format"),
+            true => (Kind::Newer, "store-newer", "is of a newer format"),
             false => (Kind::Corrupt, "corrupt", "cannot be read"),
         };
         let message = format!("{name}{more} {what}, so nothing was deleted: {}", rows.join("; "));
@@ -208,7 +208,7 @@ async fn read(
 
 /// Records must be JSON objects; those whose format is ours to know must not be newer.
 fn version_of(key: &DocKey, body: &[u8]) -> Result<()> {
-    let map = crate::store::docs::parse_object(key, body)?;
+    docs::parse_object(key, body)?;
     let versioned = matches!(
         key,
         DocKey::Journal(..)
@@ -216,12 +216,7 @@ fn version_of(key: &DocKey, body: &[u8]) -> Result<()> {
             | DocKey::Checkpoint(..)
             | DocKey::CheckpointRewind(..)
     );
-    let version = map.get("format_version").and_then(Value::as_u64).unwrap_or(0);
-    if versioned && version > MAX_RECORD_VERSION {
-        let message = format!("{key} has format version {version}, newer than this build");
-        return Err(Error::new(Kind::Newer, "newer", message));
-    }
-    Ok(())
+    if versioned { docs::check_format(key, body, MAX_RECORD_VERSION) } else { Ok(()) }
 }
 
 /// Puts snapshots, refs and runs together, chain by chain.

@@ -205,7 +205,9 @@ impl Journal {
             let version = journal.format_version;
             let message =
                 format!("journal {what} has format version {version}, newer than this build");
-            return Err(Error::new(Kind::Newer, "newer", message).with_hint("upgrade backtrail"));
+            return Err(
+                Error::new(Kind::Newer, "store-newer", message).with_hint("upgrade backtrail")
+            );
         }
         Ok(journal)
     }

@@ -173,12 +173,8 @@ async fn load(
     store: &dyn Store,
     key: &WorkspaceKey,
 ) -> Result<(Operations, Option<crate::store::Version>)> {
-    let loaded = docs::load::<Operations>(store, &DocKey::Operations(key.clone())).await?;
+    let loaded = docs::load::<Operations>(store, &DocKey::Operations(key.clone()), 1).await?;
     let Some((list, version)) = loaded else { return Ok((Operations::default(), None)) };
-    if list.format_version > 1 {
-        let message = format!("the list of operations has format version {}", list.format_version);
-        return Err(Error::new(Kind::Newer, "newer", message).with_hint("upgrade backtrail"));
-    }
     Ok((list, Some(version)))
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::coverage::Coverage;
 use super::label::{Boundary, Label};
 use super::tree::{Chunk, Ref};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::ids::{Chain, Digest, SnapshotId};
 use crate::store::{DocKey, docs};
 
@@ -191,17 +191,7 @@ impl Snapshot {
     /// `Newer` for a later format, `Corrupt` naming the key for anything else.
     pub fn read(key: &DocKey, body: &[u8]) -> Result<Self> {
         let map = docs::parse_object(key, body)?;
-        let version = map.get("format_version").and_then(Value::as_u64).unwrap_or(0);
-        if version > FORMAT_VERSION {
-            return Err(Error::new(
-                Kind::Newer,
-                "store-newer",
-                format!(
-                    "snapshot document {key} has format version {version}, newer than this build"
-                ),
-            )
-            .with_hint("upgrade backtrail"));
-        }
+        docs::check_format(key, body, FORMAT_VERSION)?;
         let digest = docs::digest_without(&map, &["id", "digest"]);
         let bad =
             |why: &str| Error::corrupt(format!("snapshot document {key} is not valid: {why}"));

@@ -73,7 +73,7 @@ impl Pruned {
 /// Loads the lines of a chain; none when nothing was pruned or the document is unusable
 /// (it explains, and nothing depends on it).
 pub async fn load(store: &dyn Store, chain: &Chain) -> Result<Pruned> {
-    match docs::load(store, &DocKey::Pruned(chain.clone())).await {
+    match docs::load(store, &DocKey::Pruned(chain.clone()), super::doc::FORMAT_VERSION).await {
         Ok(found) => Ok(found.map_or_else(Pruned::empty, |(p, _)| p)),
         Err(e) if e.kind() == Kind::Corrupt => Ok(Pruned::empty()),
         Err(e) => Err(e),
@@ -95,19 +95,13 @@ pub async fn add(
     for _ in 0..MAX_TRIES {
         let (mut pruned, expect) = match store.get(&key).await {
             Ok(doc) => {
+                docs::check_format(&key, &doc.body, super::doc::FORMAT_VERSION)?;
                 let pruned = serde_json::from_slice(&doc.body).unwrap_or_else(|_| Pruned::empty());
                 (pruned, Expect::Version(doc.version))
             }
             Err(e) if e.is_not_found() => (Pruned::empty(), Expect::Absent),
             Err(e) => return Err(e),
         };
-        if pruned.format_version > super::doc::FORMAT_VERSION {
-            let version = pruned.format_version;
-            let message = format!("{key} has format version {version}, newer than this build");
-            return Err(
-                Error::new(Kind::Newer, "store-newer", message).with_hint("upgrade backtrail")
-            );
-        }
         pruned.snapshots.retain(|old| lines.iter().all(|l| l.id != old.id));
         pruned.snapshots.extend_from_slice(lines);
         let surplus = pruned.snapshots.len().saturating_sub(MAX_LINES);

@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 
 use super::doc::Snapshot;
 use super::label::Label;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::ids::{Chain, Digest, SnapshotId};
-use crate::store::DocKey;
+use crate::store::{DocKey, docs};
 
 /// Newest notes and operations kept.
 pub const MAX_NOTES: usize = 256;
@@ -118,15 +118,9 @@ impl Refs {
     /// Reads a refs document. `Corrupt` when it cannot be used, `Newer` for a later format.
     pub fn read(chain: &Chain, body: &[u8]) -> Result<Self> {
         let key = DocKey::Refs(chain.clone());
+        docs::check_format(&key, body, super::doc::FORMAT_VERSION)?;
         let refs: Self = serde_json::from_slice(body)
             .map_err(|e| Error::corrupt(format!("refs {key} are not readable")).with_source(e))?;
-        if refs.format_version > super::doc::FORMAT_VERSION {
-            return Err(Error::new(
-                Kind::Newer,
-                "store-newer",
-                format!("refs {key} have format version {}", refs.format_version),
-            ));
-        }
         if refs.chain != *chain {
             return Err(Error::corrupt(format!("refs {key} name another chain, {}", refs.chain)));
         }

@@ -32,6 +32,29 @@ pub async fn get_object(store: &dyn Store, key: &DocKey) -> Result<(Map<String, 
     Ok((parse_object(key, &doc.body)?, doc.version))
 }
 
+/// Fails with `store-newer` when a document says that a later build wrote it. Looked at
+/// before anything else of the document: a later format may have another shape, and
+/// reading that as damage would let this build replace it.
+pub fn check_format(key: &DocKey, body: &[u8], max: u64) -> Result<()> {
+    #[derive(serde::Deserialize)]
+    struct Head {
+        #[serde(default)]
+        format_version: u64,
+    }
+    match serde_json::from_slice::<Head>(body) {
+        Ok(head) if head.format_version > max => Err(Error::new(
+            Kind::Newer,
+            "store-newer",
+            format!(
+                "document {key} has format version {}, newer than this build",
+                head.format_version
+            ),
+        )
+        .with_hint("upgrade backtrail")),
+        _ => Ok(()), // what cannot be read at all is for the caller to judge
+    }
+}
+
 /// Parses a body as a JSON object. `Corrupt` names the key when it is none.
 pub fn parse_object(key: &DocKey, body: &[u8]) -> Result<Map<String, Value>> {
     match serde_json::from_slice(body) {
@@ -93,16 +116,19 @@ pub fn deleted(run: &RunId, creates: bool) -> Error {
     Error::new(kind, "deleted", format!("run {run} was deleted"))
 }
 
-/// Reads a document into a type. `None` when it does not exist.
+/// Reads a document of format version `max` at most into a type. `None` when it does
+/// not exist, `store-newer` when a later build wrote it.
 pub async fn load<T: DeserializeOwned>(
     store: &dyn Store,
     key: &DocKey,
+    max: u64,
 ) -> Result<Option<(T, Version)>> {
     let doc = match store.get(key).await {
         Ok(doc) => doc,
         Err(e) if e.is_not_found() => return Ok(None),
         Err(e) => return Err(e),
     };
+    check_format(key, &doc.body, max)?;
     let value = serde_json::from_slice(&doc.body)
         .map_err(|e| Error::corrupt(format!("document {key} is not readable")).with_source(e))?;
     Ok(Some((value, doc.version)))

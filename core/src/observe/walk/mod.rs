@@ -6,6 +6,7 @@ mod rule_files;
 mod too_many;
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
@@ -222,7 +223,11 @@ impl Shared<'_> {
         let mut found = Found::default();
         let mut buf = Vec::new();
         while let Some(task) = self.next_task() {
-            let done = self.directory(task, &mut found, &mut buf);
+            // A panic must not leave the others waiting for this one's work.
+            let walk = AssertUnwindSafe(|| self.directory(task, &mut found, &mut buf));
+            let done = catch_unwind(walk).unwrap_or_else(|_| {
+                Err(Error::failed("internal", "walking a directory failed unexpectedly"))
+            });
             let mut queue = lock(&self.queue);
             queue.working -= 1;
             match done {
