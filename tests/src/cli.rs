@@ -155,7 +155,13 @@ pub struct Sandbox {
 impl Sandbox {
     /// Makes `home`, `store` (not yet there) and an empty workspace `w`.
     pub fn new(binary: impl Into<PathBuf>) -> Self {
-        let dir = tempfile::Builder::new().prefix("backtrail-test-").tempdir().expect("temp dir");
+        Self::below(binary, &std::env::temp_dir())
+    }
+
+    /// The same, in a directory below `place`.
+    pub fn below(binary: impl Into<PathBuf>, place: &Path) -> Self {
+        let dir = tempfile::Builder::new().prefix("backtrail-test-").tempdir_in(place);
+        let dir = dir.expect("temp dir");
         // The canonical spelling, so that paths in output can be compared.
         let top = fs::canonicalize(dir.path()).expect("canonical");
         for name in ["home", "w"] {
