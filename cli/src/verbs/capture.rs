@@ -101,7 +101,6 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
         message: args.message.clone(),
         rehash: args.rehash,
         dry_run: args.dry_run,
-        adopt: args.adopt,
         ..Request::default()
     };
     let capture = recorder.capture(&request);

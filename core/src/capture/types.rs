@@ -83,8 +83,6 @@ pub struct Request {
     pub must_store: BTreeSet<RelPath>,
     /// The caller holds the workspace lock.
     pub locked: bool,
-    /// Continue a chain of another root.
-    pub adopt: bool,
 }
 
 /// The longest message, in bytes.
