@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use futures::StreamExt;
+use futures::{StreamExt, stream};
 use serde_json::Map;
 
 use super::blocking;
-use super::journal::{Journal, JournalState, Keeper};
+use super::journal::{JOURNAL, Journal, JournalState, Keeper, write_copy};
 use super::operations::{self, Change, Entry, EntryState};
 use super::stage::step_name;
 use super::swap::Spot;
@@ -15,21 +15,52 @@ use super::work::Work;
 use crate::clock::Context;
 use crate::diff::StateKind;
 use crate::error::Result;
+use crate::fsx;
 use crate::ids::WorkspaceKey;
 use crate::path::RelPath;
+use crate::plan::PlanWarning;
 use crate::store::{DocKey, Listed, Prefix, Store};
 
 /// Terminal journals that stay for the record. Every command reads what is there.
-const KEPT_JOURNALS: usize = 32;
+const KEPT_JOURNALS: usize = 4;
+/// Those that stay to answer a repeated operation id.
+const KEPT_NAMED: usize = 256;
 
-/// Closes a committed transaction. Paths of directories that somebody used while they
-/// were aside, and that were put back, are returned.
+/// What was found in directories while they were aside.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    /// Directories that somebody put something into; they are back at their paths.
+    back: Vec<RelPath>,
+    /// Staging directories that stay, since something of somebody's is in them.
+    kept: Vec<RelPath>,
+}
+
+impl Left {
+    /// What to tell of it.
+    pub(super) fn warnings(&self) -> Vec<PlanWarning> {
+        let warning = |code: &str, message| PlanWarning { code: code.to_owned(), message };
+        let back = self.back.iter().map(|path| {
+            warning("directory-in-use", format!("{path} was used meanwhile and stays"))
+        });
+        let kept = self.kept.iter().map(|path| {
+            let message = format!(
+                "{path} stays: what is left in it was put into a removed directory meanwhile"
+            );
+            warning("staging-kept", message)
+        });
+        back.chain(kept).collect()
+    }
+}
+
+/// Closes a committed transaction: the list of operations, the store's journal, and the
+/// staging where there is one. Its copy of the journal goes on saying `committed`, which
+/// whoever finds it closes once more.
 pub(super) async fn close(
     store: &Arc<dyn Store>,
     ctx: &Context,
-    work: &Arc<Work>,
+    work: Option<&Arc<Work>>,
     mut keeper: Keeper,
-) -> Result<Vec<RelPath>> {
+) -> Result<Left> {
     let key: WorkspaceKey = keeper.journal.workspace.key.parse()?;
     let (entry, change) = (entry(&keeper.journal), keeper.journal.change.clone());
     operations::update(&**store, ctx, &key, |list| match &change {
@@ -38,17 +69,16 @@ pub(super) async fn close(
         Change::Redo(n) => list.mark(*n, EntryState::Done, entry.bank.clone()),
     })
     .await?;
-    keeper.enter(JournalState::Closed, work, ctx, &**store).await??;
+    keeper.journal.state = JournalState::Closed;
+    keeper.journal.updated_at = ctx.clock.now().rfc3339();
+    keeper.save(ctx, &**store).await?;
     ctx.faults.reach("restore.closed")?;
-    let w = Arc::clone(work);
-    let rescued = blocking(move || {
-        let rescued = rescue(&w);
-        w.stage.remove();
-        Ok(rescued)
-    })
-    .await?;
+    let left = match work.map(Arc::clone) {
+        Some(work) => blocking(move || Ok(clear(&work, &keeper.journal))).await?,
+        None => Left::default(),
+    };
     trim(&**store, &key).await;
-    Ok(rescued)
+    Ok(left)
 }
 
 fn entry(journal: &Journal) -> Entry {
@@ -70,19 +100,32 @@ fn entry(journal: &Journal) -> Entry {
     }
 }
 
+/// Removes the staging of a transaction that ended as `journal` says.
+pub(super) fn clear(work: &Work, journal: &Journal) -> Left {
+    let back = rescue(work);
+    let kept = work.stage.remove();
+    if !kept.is_empty() {
+        // So that it is found ended from now on. Best effort: else it is ended again.
+        let body = serde_json::to_vec_pretty(journal).unwrap_or_default();
+        let _ = write_copy(&work.stage, JOURNAL, &body, false);
+    }
+    Left { back, kept }
+}
+
 /// Directories were empty when they were moved aside. One that is not any more goes
 /// back to its path, if that is free: what somebody put into it is not ours to remove.
 fn rescue(work: &Work) -> Vec<RelPath> {
     let mut out = Vec::new();
     for (n, step) in work.steps.iter().enumerate() {
-        if step.before.kind != StateKind::Dir || step.after.kind == StateKind::Dir {
+        if (step.before.kind == StateKind::Dir) == (step.after.kind == StateKind::Dir) {
             continue;
         }
-        let old = &work.stage.place(n).old;
-        let used = old.open_dir(&step_name(n)).and_then(|d| d.names());
-        if used.is_ok_and(|names| !names.is_empty()) {
-            let back = work.at(n, |spot: &Spot<'_>| spot.put_from(spot.old));
-            if back.is_ok() {
+        let place = work.stage.place(n);
+        for from in [&place.old, &*place.new] {
+            let removed = from.remove_dir(&step_name(n));
+            if removed.is_err_and(|e| !fsx::is_absence(&e))
+                && work.at(n, |spot: &Spot<'_>| spot.put_from(from)).is_ok()
+            {
                 out.push(step.path.clone());
             }
         }
@@ -90,8 +133,8 @@ fn rescue(work: &Work) -> Vec<RelPath> {
     out
 }
 
-/// Drops the oldest terminal journals above the limit, those with an operation id
-/// excepted: they answer a repeated request. Best effort.
+/// Drops the oldest terminal journals above the limits: those with an operation id
+/// answer a repeated request, the others the list of operations knows. Best effort.
 async fn trim(store: &dyn Store, key: &WorkspaceKey) {
     let mut rows: Vec<(std::time::Duration, DocKey)> = Vec::new();
     let mut listing = store.list(&Prefix::Journals(key.clone()));
@@ -102,11 +145,22 @@ async fn trim(store: &dyn Store, key: &WorkspaceKey) {
     }
     drop(listing);
     rows.sort_by_key(|(age, _)| *age);
-    for (_, key) in rows.into_iter().skip(KEPT_JOURNALS) {
-        let Ok(doc) = store.get(&key).await else { continue };
-        let Ok(journal) = Journal::read(&key.to_string(), &doc.body) else { continue };
-        if journal.state.is_terminal() && journal.operation_digest.is_none() {
-            let _ = store.delete(&key, Some(&doc.version)).await;
+    let reads = rows.into_iter().map(|(_, key)| async move {
+        let doc = store.get(&key).await.ok()?;
+        let journal = Journal::read(&key.to_string(), &doc.body).ok()?;
+        journal.state.is_terminal().then_some((key, doc.version, journal.operation_digest))
+    });
+    let (mut plain, mut named) = (0, 0);
+    let mut reads = stream::iter(reads).buffered(16);
+    while let Some(read) = reads.next().await {
+        let Some((key, version, operation)) = read else { continue };
+        let (seen, limit) = match operation {
+            Some(_) => (&mut named, KEPT_NAMED),
+            None => (&mut plain, KEPT_JOURNALS),
+        };
+        *seen += 1;
+        if *seen > limit {
+            let _ = store.delete(&key, Some(&version)).await;
         }
     }
 }

@@ -240,29 +240,37 @@ impl Journal {
 pub(super) struct Keeper {
     /// The journal.
     pub(super) journal: Journal,
-    version: Option<Version>,
-    /// Not in the store yet, and to be put there.
-    new: bool,
+    stored: Stored,
+}
+
+/// What is known of the store's document.
+#[derive(Debug)]
+enum Stored {
+    /// It is to be made.
+    Absent,
+    /// Nothing yet: it is looked up before it is written.
+    Unknown,
+    /// Its version.
+    At(Version),
 }
 
 impl Keeper {
     /// A journal that is not in the store yet.
     pub(super) fn new(journal: Journal) -> Self {
-        Self { journal, version: None, new: true }
+        Self { journal, stored: Stored::Absent }
     }
 
     /// An existing journal, whatever the store holds of it.
-    pub(super) async fn adopt(journal: Journal, store: &dyn Store) -> Self {
-        let version = match journal.key() {
-            Ok(key) => store.get(&key).await.ok().map(|d| d.version),
-            Err(_) => None,
-        };
-        Self { journal, version, new: false }
+    pub(super) fn adopt(journal: Journal) -> Self {
+        Self { journal, stored: Stored::Unknown }
     }
 
     /// Moves to `state`: staging copy, then store. The outer error is one of staging:
     /// the state was not entered. The inner one is of the store: it was entered, and
     /// whoever comes next writes the store's copy.
+    ///
+    /// The copy of `prepared` is not synced: the file system is before `applying`, and
+    /// without a copy nothing was changed.
     pub(super) async fn enter(
         &mut self,
         state: JournalState,
@@ -275,8 +283,8 @@ impl Keeper {
         let body = serde_json::to_vec_pretty(&self.journal).map_err(|e| {
             Error::failed("journal", "the journal cannot be written").with_source(e)
         })?;
-        let copy = Arc::clone(work);
-        blocking(move || write_copy(&copy.stage, JOURNAL, &body)).await?;
+        let (copy, durable) = (Arc::clone(work), state != JournalState::Prepared);
+        blocking(move || write_copy(&copy.stage, JOURNAL, &body, durable)).await?;
         Ok(self.save(ctx, store).await)
     }
 
@@ -290,20 +298,28 @@ impl Keeper {
             return Err(Error::refused("another-store", message));
         }
         let key = self.journal.key()?;
-        if self.version.is_none() && !self.new {
-            return Err(Error::refused("another-store", format!("{here} does not hold {key}")));
-        }
-        let expect = self.version.clone().map_or(Expect::Absent, Expect::Version);
+        let expect = match &self.stored {
+            Stored::Absent => Expect::Absent,
+            Stored::At(version) => Expect::Version(version.clone()),
+            Stored::Unknown => match store.get(&key).await {
+                Ok(doc) => Expect::Version(doc.version),
+                Err(e) if e.is_not_found() => {
+                    let message = format!("{here} does not hold {key}");
+                    return Err(Error::refused("another-store", message));
+                }
+                Err(e) => return Err(e),
+            },
+        };
         let version = docs::save(store, &*ctx.ids, &key, &self.journal, expect, None).await?;
         self.journal.cas_version += 1;
-        self.version = Some(version);
+        self.stored = Stored::At(version);
         Ok(())
     }
 }
 
-/// Writes a copy into the staging at the root, durably.
-pub(super) fn write_copy(stage: &Stage, name: &[u8], body: &[u8]) -> Result<()> {
-    stage.publish(name, body).map_err(|e| {
+/// Writes a copy into the staging at the root, synced if `durable`.
+pub(super) fn write_copy(stage: &Stage, name: &[u8], body: &[u8], durable: bool) -> Result<()> {
+    stage.publish(name, body, durable).map_err(|e| {
         let what = String::from_utf8_lossy(name);
         Error::failed("journal", format!("failed to write {what} into staging: {e}"))
     })

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::close::close;
+use super::close::{Left, clear, close};
 use super::detect::{Need, Unfinished, detect};
 use super::journal::{Journal, JournalState, Keeper, PLAN, Third};
 use super::look::look;
@@ -23,7 +23,7 @@ use crate::error::{Error, IoContext, Kind, Result};
 use crate::fsx;
 use crate::object::content;
 use crate::path::RelPath;
-use crate::plan::Step;
+use crate::plan::{PlanWarning, Step};
 use crate::store::{LockMode, LockName, LockRequest, Store};
 use crate::workspace::Root;
 
@@ -42,7 +42,8 @@ pub enum Direction {
 pub struct Recovered {
     /// Which.
     pub transaction: String,
-    /// Its last state: `closed` or `rolled-back`.
+    /// Its last state: `closed` or `rolled-back`; `committed` when it is finished but
+    /// could not be closed, which the next command does.
     pub state: JournalState,
     /// Which way it went.
     pub direction: Direction,
@@ -52,9 +53,24 @@ pub struct Recovered {
     pub third: Vec<Third>,
     /// How many there are.
     pub third_count: u64,
+    /// What a person should know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<PlanWarning>,
 }
 
 impl Recovered {
+    fn new(journal: &Journal, state: JournalState, direction: Direction, moved: u64) -> Self {
+        Self {
+            transaction: journal.transaction.to_string(),
+            state,
+            direction,
+            moved,
+            third: journal.third.clone(),
+            third_count: journal.third_count,
+            warnings: Vec::new(),
+        }
+    }
+
     /// 3 when a path was left in a third state, else 0.
     pub fn exit_code(&self) -> u8 {
         if self.third_count > 0 { 3 } else { 0 }
@@ -84,10 +100,8 @@ pub async fn settle(place: &Place) -> Result<()> {
             _ if !found.is_of(&*place.store) => {}
             Need::Sweep => sweep(place, &found).await?,
             Need::Close => {
-                let opened = Opened::new(place, &found).await?;
-                if let Some(work) = &opened.work {
-                    close(&place.store, &place.ctx, work, opened.keeper).await?;
-                }
+                let Opened { keeper, work, .. } = Opened::new(place, &found).await?;
+                close(&place.store, &place.ctx, work.as_ref(), keeper).await?;
             }
         }
     }
@@ -181,31 +195,54 @@ pub async fn recover_one(
     })
     .await?;
     keeper.journal.note_third(&reverted.third);
-    let report = |journal: &Journal, state| Recovered {
-        transaction: journal.transaction.to_string(),
-        state,
-        direction,
-        moved: reverted.moved,
-        third: journal.third.clone(),
-        third_count: journal.third_count,
-    };
     match direction {
         Direction::Finish => {
-            let out = report(&keeper.journal, JournalState::Closed);
+            let out =
+                Recovered::new(&keeper.journal, JournalState::Closed, direction, reverted.moved);
             keeper.journal.result = serde_json::to_value(&out).ok();
             let saved = keeper.enter(JournalState::Committed, &work, ctx, store).await?;
-            if saved.is_ok() {
-                close(&place.store, ctx, &work, opened.keeper).await?;
-            }
-            Ok(out)
+            Ok(finished(place, out, saved, Some(&work), opened.keeper).await)
         }
         Direction::RollBack => {
-            let out = report(&keeper.journal, JournalState::RolledBack);
+            let mut out = Recovered::new(
+                &keeper.journal,
+                JournalState::RolledBack,
+                direction,
+                reverted.moved,
+            );
             keeper.journal.result = serde_json::to_value(&out).ok();
-            end_rolled_back(keeper, &work, ctx, store).await?;
+            out.warnings = end_rolled_back(keeper, &work, ctx, store).await?.warnings();
             Ok(out)
         }
     }
+}
+
+/// Closes what is finished, and says so when that is left to the next command.
+async fn finished(
+    place: &Place,
+    mut out: Recovered,
+    saved: Result<()>,
+    work: Option<&Arc<Work>>,
+    keeper: Keeper,
+) -> Recovered {
+    let closed = match saved {
+        Ok(()) => close(&place.store, &place.ctx, work, keeper).await,
+        Err(e) => Err(e),
+    };
+    match closed {
+        Ok(left) => out.warnings = left.warnings(),
+        Err(e) => {
+            out.state = JournalState::Committed;
+            out.warnings = vec![not_closed(&e)];
+        }
+    }
+    out
+}
+
+/// What is told when all is done but the record of it.
+pub(super) fn not_closed(e: &Error) -> PlanWarning {
+    let message = format!("done, but not closed; the next command does: {e}");
+    PlanWarning { code: String::from("not-closed"), message }
 }
 
 /// Enters `rolled-back` and removes the staging. When the store cannot take the state,
@@ -215,15 +252,19 @@ pub(super) async fn end_rolled_back(
     work: &Arc<Work>,
     ctx: &Context,
     store: &dyn Store,
-) -> Result<()> {
-    let saved = keeper.enter(JournalState::RolledBack, work, ctx, store).await?;
-    let work = Arc::clone(work);
-    blocking(move || {
-        match saved {
-            Ok(()) => work.stage.remove(),
-            Err(_) => work.stage.empty(),
+) -> Result<Left> {
+    let saved = match keeper.enter(JournalState::RolledBack, work, ctx, store).await {
+        Ok(saved) => saved,
+        // As on a full disk: with the store's word the staging goes, and needs none.
+        Err(e) => Ok(keeper.save(ctx, store).await.map_err(|_| e)?),
+    };
+    let (work, journal) = (Arc::clone(work), keeper.journal.clone());
+    blocking(move || match saved {
+        Ok(()) => Ok(clear(&work, &journal)),
+        Err(_) => {
+            work.stage.empty();
+            Ok(Left::default())
         }
-        Ok(())
     })
     .await
 }
@@ -237,9 +278,11 @@ async fn without_staging(
     direction: Direction,
 ) -> Result<Recovered> {
     let (root, steps) = (Arc::clone(&place.root.dir), opened.steps);
+    let committed = opened.keeper.journal.state == JournalState::Committed;
     let third = blocking(move || {
         let mut third: Vec<RelPath> = Vec::new();
-        for step in &steps {
+        // What is committed is edited as people like.
+        for step in steps.iter().filter(|_| !committed) {
             let side = match direction {
                 Direction::Finish => &step.after,
                 Direction::RollBack => &step.before,
@@ -256,21 +299,18 @@ async fn without_staging(
     .await?;
     let journal = &mut opened.keeper.journal;
     journal.note_third(&third);
-    journal.state = match direction {
-        Direction::Finish => JournalState::Closed,
-        Direction::RollBack => JournalState::RolledBack,
+    let (state, ended) = match direction {
+        Direction::Finish => (JournalState::Committed, JournalState::Closed),
+        Direction::RollBack => (JournalState::RolledBack, JournalState::RolledBack),
     };
-    let out = Recovered {
-        transaction: journal.transaction.to_string(),
-        state: journal.state,
-        direction,
-        moved: 0,
-        third: journal.third.clone(),
-        third_count: journal.third_count,
-    };
+    journal.state = state;
+    let out = Recovered::new(journal, ended, direction, 0);
     journal.result = serde_json::to_value(&out).ok();
     opened.keeper.save(&place.ctx, &*place.store).await?;
-    Ok(out)
+    match direction {
+        Direction::Finish => Ok(finished(place, out, Ok(()), None, opened.keeper).await),
+        Direction::RollBack => Ok(out),
+    }
 }
 
 /// Removes what changed nothing, after the store's journal says so.
@@ -278,7 +318,7 @@ async fn sweep(place: &Place, found: &Unfinished) -> Result<()> {
     if let Some(journal) = found.journal.clone()
         && found.open_in_store
     {
-        let mut keeper = Keeper::adopt(journal, &*place.store).await;
+        let mut keeper = Keeper::adopt(journal);
         if !keeper.journal.state.is_terminal() {
             keeper.journal.state = JournalState::RolledBack;
         }
@@ -347,7 +387,7 @@ impl Opened {
         };
         let plan = Steps { steps: steps.clone(), respelled };
         let work = Self::work(place, &journal, plan).await?;
-        let keeper = Keeper::adopt(journal, &*place.store).await;
+        let keeper = Keeper::adopt(journal);
         Ok(Self { keeper, steps, work })
     }
 

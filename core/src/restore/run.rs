@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use super::apply::{self, Applied};
 use super::bank::{self, Banked};
-use super::close::close;
+use super::close::{Left, close};
 use super::detect::{Need, detect};
 use super::fresh;
-use super::journal::{JournalRun, JournalState, Keeper, PLAN, write_copy};
+use super::journal::{Journal, JournalRun, JournalState, Keeper, PLAN, write_copy};
 use super::late;
 use super::operation;
 use super::owner::Owner;
 use super::prepare::prepare;
-use super::recover::{Place, end_rolled_back, settle};
+use super::recover::{Place, end_rolled_back, not_closed, settle};
 use super::request::{Hooks, RestoreRequest};
 use super::result::{RestoreResult, ResultState};
 use super::stage::{self, Content, Stage};
@@ -77,11 +77,7 @@ pub async fn run(
     let seen = still_fresh(recorder, prepared.seen);
     let line = Line { recorder, request, hooks, plan: &plan, transaction, started };
     let parked = hooks.locked(&line.transaction, &plan).await?;
-    let done = line.transact(parked, seen).await;
-    if done.is_err() {
-        hooks.abandoned(&line.transaction).await;
-    }
-    done
+    line.transact(parked, seen).await
 }
 
 /// What an interrupted restore means for this one: a refusal, or for a dry run, which
@@ -169,7 +165,13 @@ impl Line<'_> {
         parked: Option<JournalRun>,
         seen: Option<Observation>,
     ) -> Result<RestoreResult> {
-        let mut staged = self.stage(parked, seen).await?;
+        let mut staged = match self.stage(parked, seen).await {
+            Ok(staged) => staged,
+            Err(e) => {
+                self.hooks.abandoned(&self.transaction).await;
+                return Err(e);
+            }
+        };
         let applied = self.apply(&mut staged).await;
         match applied {
             Ok((done, stats, late)) => self.commit(staged, done, stats, late).await,
@@ -238,7 +240,7 @@ impl Line<'_> {
         let reference = fresh::put(store, &body).await?;
         let journal = self.journal(work, parked, owner, banked, reference);
         let w = Arc::clone(work);
-        blocking(move || write_copy(&w.stage, PLAN, &body)).await?;
+        blocking(move || write_copy(&w.stage, PLAN, &body, false)).await?;
         let mut keeper = Keeper::new(journal);
         let entered = keeper.enter(JournalState::Prepared, work, ctx, store).await;
         hold.release().await?;
@@ -279,8 +281,8 @@ impl Line<'_> {
         Ok((done, stats, late))
     }
 
-    /// From here on only forward: what fails now is a warning, and the next command
-    /// ends it.
+    /// Once `committed` is written there is only forward: what fails then is a warning,
+    /// and the next command ends it.
     async fn commit(
         &self,
         staged: Staged,
@@ -295,39 +297,41 @@ impl Line<'_> {
         keeper.journal.result = serde_json::to_value(&result).ok();
         // Not entered in staging: the originals decide nothing any more, but the state
         // on disk says `applied`, and that is for a person to end.
-        let saved = keeper.enter(JournalState::Committed, &work, ctx, &**store).await?;
+        let saved = match keeper.enter(JournalState::Committed, &work, ctx, &**store).await {
+            Ok(saved) => saved,
+            // The run's record is decided already, and says that the files are back.
+            Err(e) if keeper.journal.run.is_some() => {
+                return Err(e
+                    .context("the files are back, but the restore is not recorded as done")
+                    .with_hint("mend that, then run `backtrail restore --finish`")
+                    .with_detail("transaction", self.transaction.to_string()));
+            }
+            Err(e) => return Err(self.roll_back(Staged { work, keeper, banked }, e).await),
+        };
         ctx.faults.reach("restore.committed")?;
         let closed = match saved {
             Ok(()) => self.close(&work, keeper, &banked).await,
             Err(e) => Err(e),
         };
         match closed {
-            Ok(rescued) => {
-                for path in rescued {
-                    result.warn("directory-in-use", format!("{path} was used and stays"));
-                }
+            Ok(left) => {
+                result.warnings.extend(left.warnings());
                 if let Err(e) = fresh::note(recorder, &work, &stats, self.plan, &banked).await {
                     result.warn("cache-unwritable", e.message().to_owned());
                 }
             }
             Err(e) => {
                 result.state = ResultState::Committed;
-                let message = format!("done, but not closed; the next command does: {e}");
-                result.warn("not-closed", message);
+                result.warnings.push(not_closed(&e));
             }
         }
         result.elapsed_ms = elapsed_ms(recorder, self.started);
         Ok(result)
     }
 
-    async fn close(
-        &self,
-        work: &Arc<Work>,
-        keeper: Keeper,
-        banked: &Banked,
-    ) -> Result<Vec<crate::path::RelPath>> {
+    async fn close(&self, work: &Arc<Work>, keeper: Keeper, banked: &Banked) -> Result<Left> {
         self.hooks.committed(&self.transaction, self.plan, &banked.bank).await?;
-        close(self.recorder.store(), self.recorder.context(), work, keeper).await
+        close(self.recorder.store(), self.recorder.context(), Some(work), keeper).await
     }
 
     /// Puts everything back and says what happened, with the cause's kind and code.
@@ -336,23 +340,23 @@ impl Line<'_> {
         let (ctx, store) = (self.recorder.context(), &**self.recorder.store());
         let applying = keeper.journal.state != JournalState::Prepared;
         let entered = match applying {
-            true => keeper.enter(JournalState::RollingBack, &work, ctx, store).await.map(|_| ()),
+            true => keeper.enter(JournalState::RollingBack, &work, ctx, store).await.map(drop),
             false => Ok(()),
         };
         let w = Arc::clone(&work);
-        let reverted = match entered {
-            Ok(()) => {
-                blocking(move || {
-                    let reverted = revert::roll_back(&w, Some(w.begun()))?;
-                    if applying {
-                        apply::sync(&w)?;
-                    }
-                    Ok(reverted)
-                })
-                .await
+        let reverted = blocking(move || {
+            // `applying` on disk, as where the disk is full, permits the way back as well.
+            let copy = || Journal::in_staging(&w.stage.places[0].dir);
+            if entered.is_err() && copy().is_some_and(|j| j.state == JournalState::Committed) {
+                entered?;
             }
-            Err(e) => Err(e),
-        };
+            let reverted = revert::roll_back(&w, Some(w.begun()))?;
+            if applying {
+                apply::sync(&w)?;
+            }
+            Ok(reverted)
+        })
+        .await;
         let ended = match reverted {
             Ok(reverted) => {
                 keeper.journal.note_third(&reverted.third);
@@ -361,7 +365,12 @@ impl Line<'_> {
             Err(e) => Err(e),
         };
         match ended {
-            Ok(()) => cause.context("nothing was changed"),
+            Ok(left) => {
+                self.hooks.abandoned(&self.transaction).await;
+                let said = left.warnings().into_iter().map(|w| format!("; {}", w.message));
+                let said: String = said.collect();
+                cause.context(format!("nothing was changed{said}"))
+            }
             Err(e) => Error::failed(
                 "rollback-failed",
                 format!("{cause}; and putting everything back failed: {e}"),

@@ -127,43 +127,42 @@ impl Stage {
         self.of.get(n).copied().unwrap_or(0) as u32
     }
 
-    /// Writes a small file into the staging at the root, durably.
-    pub(super) fn publish(&self, name: &[u8], body: &[u8]) -> io::Result<()> {
+    /// Writes a small file into the staging at the root, synced if `durable`.
+    pub(super) fn publish(&self, name: &[u8], body: &[u8], durable: bool) -> io::Result<()> {
         let temp = [name, b".tmp"].concat();
         let dir = &self.places[0].dir;
         match dir.unlink(&temp) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }
-        fsx::publish(dir, name, &temp, body, true)
+        fsx::publish(dir, name, &temp, body, durable)
     }
 
     /// Removes what is staged and what was displaced; the journal stays, to be read.
     pub(super) fn empty(&self) {
         for place in &self.places {
-            for name in [b"new".as_slice(), b"old"] {
-                let _ = place.dir.remove_tree(name);
-            }
+            let _ = place.empty();
         }
     }
 
-    /// Removes every staging directory and all in it, the root's last, since that one
-    /// makes an interrupted removal findable. Only for a transaction whose originals
-    /// are not needed any more.
-    pub(super) fn remove(&self) {
+    /// Removes every staging directory, the root's last, since that one makes an
+    /// interrupted removal findable. Only for a transaction whose originals are not
+    /// needed any more. The paths of those that stay are returned: with something in
+    /// them that is not ours, or that the system would not remove.
+    pub(super) fn remove(&self) -> Vec<RelPath> {
+        let mut kept = Vec::new();
         for place in self.places.iter().rev() {
             // The journal goes after what it describes: a kill in between must never
             // leave originals that nothing explains. What stays carries our name and
             // owner, and is swept by a later command.
-            let removed =
-                [b"new".as_slice(), b"old"].iter().try_for_each(|n| place.dir.remove_tree(n));
-            if removed.is_ok() {
-                let _ = place.home.remove_tree(&place.name);
+            if place.empty().and_then(|()| place.home.remove_tree(&place.name)).is_err() {
+                kept.push(place.at.join(&place.name));
             }
             if let Some(mode) = place.home_mode {
                 let _ = place.home.set_mode(mode);
             }
         }
+        kept
     }
 }
 
@@ -210,6 +209,33 @@ impl StagePlace {
         let (name, device, mount) = (name.to_vec(), stat.device, stat.mount);
         Ok(Self { at, name, device, mount, home, home_mode, dir, new, old })
     }
+
+    /// Removes what is staged and what was displaced.
+    fn empty(&self) -> io::Result<()> {
+        let done = clear(&self.dir, b"new");
+        clear(&self.dir, b"old").and(done)
+    }
+}
+
+/// Removes `name` with its files and its empty directories. One that is not empty stays:
+/// those we move are empty, so what is in it somebody else put there meanwhile.
+fn clear(dir: &Dir, name: &[u8]) -> io::Result<()> {
+    let inside = match dir.open_dir(name) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    let mut done = Ok(());
+    for child in inside.names()? {
+        let removed = inside.unlink(&child).or_else(|e| match e.kind() {
+            // What POSIX says of a directory, and what Linux says of one.
+            io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory => {
+                inside.remove_dir(&child)
+            }
+            _ => Err(e),
+        });
+        done = done.and(removed);
+    }
+    done.and_then(|()| dir.remove_dir(name))
 }
 
 /// Opens a directory of the staging, made again when a kill came before it.

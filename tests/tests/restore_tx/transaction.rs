@@ -298,3 +298,44 @@ async fn res_063_latest_is_never_the_bank() {
     w.restore(&latest).await.expect("restored");
     assert_eq!(w.read("a"), "a1");
 }
+
+/// Puts a file into every directory that a restore moved aside.
+fn use_displaced(ws: &std::path::Path) {
+    for stage in fs::read_dir(ws).expect("readable").map(|e| e.expect("entry").path()) {
+        let Ok(old) = fs::read_dir(stage.join("old")) else { continue };
+        for aside in old.map(|e| e.expect("entry").path()).filter(|p| p.is_dir()) {
+            fs::write(aside.join("mine"), "work").expect("written");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_put_into_a_displaced_directory_is_never_removed() {
+    let mut w = World::new().await;
+    w.write("kind", "a file");
+    let target = w.capture().await;
+    fs::remove_file(w.ws.join("kind")).expect("removed");
+    fs::create_dir(w.ws.join("kind")).expect("directory");
+    w.write("gone/x", "made later");
+    let ws = w.ws.clone();
+    w.faults = At::act("restore.committed", 1, move || {
+        use_displaced(&ws);
+        Ok(())
+    });
+    let result = w.restore(&target).await.expect("restored");
+    let codes: Vec<_> = result.warnings.iter().map(|w| w.code.as_str()).collect();
+    assert_eq!(codes, ["directory-in-use", "staging-kept"]);
+    // One path is free, the other is taken by what was restored.
+    assert_eq!((w.read("gone/mine"), w.read("kind")), ("work".into(), "a file".into()));
+    let stage = w.ws.join(result.warnings[1].message.split(' ').next().expect("a path"));
+    w.faults = Arc::new(NoFaults);
+    w.capture().await;
+    let old = fs::read_dir(stage.join("old")).expect("kept").map(|e| e.expect("entry").path());
+    let kept: Vec<_> = old.map(|p| fs::read_to_string(p.join("mine")).expect("kept")).collect();
+    assert_eq!(kept, ["work"]);
+    // Emptied, it goes with the next command.
+    fs::remove_dir_all(stage.join("old")).expect("removed");
+    w.write("more", "1");
+    w.capture().await;
+    w.assert_no_staging();
+}
