@@ -246,6 +246,9 @@ async fn recover(app: &App, args: &Args) -> Result<Code> {
         for third in &r.third {
             app.out.warn(&format!("left as it is, changed since: {}", third.path));
         }
+        for warning in &r.warnings {
+            app.out.warn(&warning.message);
+        }
     }
     Ok(code)
 }

@@ -79,7 +79,6 @@ async fn once(
         options: args.conflicts.options(place)?,
         dry_run: args.agreement.dry_run,
         plan_digest: args.agreement.plan.clone(),
-        operation_id: None,
         full: args.agreement.full,
         special_modes: args.conflicts.special_modes,
     };

@@ -272,10 +272,16 @@ impl Build {
             set.map_err(|e| fill::write_failed(&dir.path.text(), &e))?;
         }
         let text = path::quoted(self.dest.path.as_os_str().as_bytes());
+        let synced = |done: io::Result<()>| done.context(|| format!("failed to sync {text}"));
         if sync {
-            self.tree.sync_filesystem().context(|| format!("failed to sync {text}"))?;
+            synced(self.tree.sync_filesystem())?;
         }
-        if self.inside { self.move_entries(&text) } else { self.move_whole(&text) }
+        if self.inside {
+            self.move_entries(&text)?
+        } else {
+            self.move_whole(&text)?
+        }
+        if sync { synced(self.home.sync()) } else { Ok(()) }
     }
 
     fn move_whole(&self, text: &str) -> Result<()> {

@@ -47,15 +47,19 @@ pub(super) async fn bank(
         let (work, n) = (Arc::clone(work), *n);
         let path = work.steps[n].path.clone();
         let what = path.clone();
-        let (bytes, mode) = blocking(move || {
+        let found = blocking(move || {
             let old = &work.stage.place(n).old;
             let read = fsx::read_small(old, &step_name(n), MAX_LATE);
-            let bytes = read.context(|| format!("failed to read {what}"))?.unwrap_or_default();
+            let Some(bytes) = read.context(|| format!("failed to read {what}"))? else {
+                return Ok(None); // gone by now: there is nothing to bank
+            };
             let now = look_at(old, &step_name(n)).ok().flatten();
-            Ok((bytes, now.map_or(0o600, |l| l.side.mode)))
+            Ok(Some((bytes, now.map_or(0o600, |l| l.side.mode))))
         })
         .await?;
-        changed.insert(path, (mode, fresh::put(store, &bytes).await?));
+        if let Some((bytes, mode)) = found {
+            changed.insert(path, (mode, fresh::put(store, &bytes).await?));
+        }
     }
     let of = chain::read_snapshot(store, recorder.chain(), &banked.bank.snapshot).await?;
     let root = replace(store, &of.root, &changed).await?;

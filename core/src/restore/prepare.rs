@@ -180,8 +180,9 @@ impl Inputs<'_> {
             case_folding: self.folds_case(observed).await?,
             free: self.free().await?,
         })?;
-        if let Some(rebuilt) = observed.warnings.iter().find(|w| w.code == "rule-line") {
-            let (code, message) = (rebuilt.code.to_owned(), rebuilt.hint.clone());
+        let of_rules = |code: &str| matches!(code, "rule-line" | "rule-file-ignored");
+        for warning in observed.warnings.iter().filter(|w| of_rules(w.code)) {
+            let (code, message) = (warning.code.to_owned(), warning.hint.clone());
             plan.warnings.push(plan::PlanWarning { code, message });
         }
         Ok(plan)

@@ -11,7 +11,7 @@ use crate::diff::State;
 use crate::error::Result;
 use crate::ids::{Digest, RunId, TransactionId};
 use crate::path::RelPath;
-use crate::plan::{Foreseen, Identity, LeftReason, Options, Plan, PlanKind, Scope};
+use crate::plan::{Foreseen, Identity, LeftReason, OnConflict, Options, Plan, PlanKind, Scope};
 use crate::snapshot::doc::Snapshot;
 use crate::store::docs;
 
@@ -113,7 +113,11 @@ impl RestoreRequest {
             "no_delete": self.options.no_delete,
             "keep": texts(&self.options.keep),
             "take": texts(&self.options.take),
-            "on_conflict": format!("{:?}", self.options.on_conflict),
+            "on_conflict": match self.options.on_conflict {
+                OnConflict::Keep => "keep",
+                OnConflict::Overwrite => "overwrite",
+                OnConflict::Abort => "abort",
+            },
             "foreign": self.foreign,
             "special_modes": self.special_modes,
         });

@@ -26,8 +26,6 @@ pub struct UndoRequest {
     pub dry_run: bool,
     /// Apply only a plan whose digest begins with this.
     pub plan_digest: Option<String>,
-    /// Answers a repeated request with the recorded result.
-    pub operation_id: Option<String>,
     /// List every path in the result.
     pub full: bool,
     /// Keep setuid and setgid bits even as the superuser.
@@ -92,7 +90,6 @@ async fn again(
     restore.options = request.options.clone();
     restore.dry_run = request.dry_run;
     restore.plan_digest = request.plan_digest.clone();
-    restore.operation_id = request.operation_id.clone();
     restore.full = request.full;
     restore.special_modes = request.special_modes;
     restore.command = command.to_owned();

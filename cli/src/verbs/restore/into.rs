@@ -22,6 +22,9 @@ use crate::verbs::SHORT;
 
 /// Restores into `dir`.
 pub(super) async fn run(app: &App, args: &Args, text: &str, dir: &Path) -> Result<Code> {
+    if args.operation_id.is_some() {
+        return Err(not_with("--operation-id", "--into"));
+    }
     let place = app.history().await?;
     let target = resolve(&*place.store, &place.chain, text).await?;
     let dest = crate::env::absolute(dir)?;
