@@ -163,11 +163,11 @@ fn same_as(placed: Option<&Stat>, now: &Stat) -> bool {
 
 /// Displaced files whose size or modification time moved since they were displaced:
 /// somebody kept them open and wrote on. By step.
-pub(super) fn late_writes(work: &Work, done: &Applied) -> Vec<usize> {
+pub(super) fn late_writes(work: &Work, done: &Applied) -> Vec<(usize, Stat)> {
     let moved = |(n, was): (usize, &Option<Stat>)| {
         let was = was.as_ref().filter(|s| s.kind == FileKind::File)?;
         let now = work.stage.place(n).old.stat(&step_name(n)).ok()?;
-        (!same_inode(&now, was)).then_some(n)
+        (!same_inode(&now, was)).then_some((n, now))
     };
     done.displaced.iter().enumerate().filter_map(moved).collect()
 }

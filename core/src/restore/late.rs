@@ -1,7 +1,7 @@
 //! Files that somebody kept open and wrote on after they were displaced: what they
 //! hold at the commit is banked once more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::apply::{Applied, late_writes};
@@ -24,26 +24,55 @@ use crate::store::{DocKey, Expect, Store, docs};
 
 /// Lost races before it gives up.
 const MAX_TRIES: usize = 10;
+/// Looks at the displaced files before one that never rests rolls everything back.
+const MAX_LOOKS: usize = 8;
 /// A file that keeps growing is read up to here; the rest is lost to nobody but its
 /// writer, who holds it open.
 const MAX_LATE: u64 = 1 << 30;
 
-/// Banks late writes: a snapshot like the bank, with the written-on files as they are
-/// now. How many there were.
+/// Banks late writes until nobody writes any more; how many files there were.
+///
+/// Writes that come while the last ones are being banked are found by the next look. A
+/// file that never rests cannot be held, so it may not be displaced: `file-in-use`, and
+/// the caller rolls back.
 pub(super) async fn bank(
     recorder: &Recorder,
     work: &Arc<Work>,
-    done: &Applied,
+    done: &mut Applied,
     banked: &Banked,
 ) -> Result<u64> {
-    let late = late_writes(work, done);
-    if late.is_empty() {
-        return Ok(0);
+    let mut files = BTreeSet::new();
+    for _ in 0..MAX_LOOKS {
+        let late = late_writes(work, done);
+        if late.is_empty() {
+            return Ok(files.len() as u64);
+        }
+        // The stat is taken before the content, so that a write in between counts as new.
+        for (n, stat) in &late {
+            done.displaced[*n] = Some(*stat);
+            files.insert(*n);
+        }
+        let late: Vec<usize> = late.into_iter().map(|(n, _)| n).collect();
+        bank_once(recorder, work, &late, banked).await?;
     }
+    let paths = files.iter().map(|n| work.steps[*n].path.text().into_owned());
+    let first = files.first().map(|n| work.steps[*n].path.to_string()).unwrap_or_default();
+    Err(Error::refused("file-in-use", format!("{first} is being written on all the time"))
+        .with_paths(paths)
+        .with_hint("stop what writes it, then run the command again"))
+}
+
+/// A snapshot like the bank, with the written-on files as they are now.
+async fn bank_once(
+    recorder: &Recorder,
+    work: &Arc<Work>,
+    late: &[usize],
+    banked: &Banked,
+) -> Result<()> {
     let store = &**recorder.store();
     let hold = fresh::hold(recorder, "restore").await?;
     let mut changed: BTreeMap<RelPath, (u32, Ref)> = BTreeMap::new();
-    for n in &late {
+    for n in late {
         let (work, n) = (Arc::clone(work), *n);
         let path = work.steps[n].path.clone();
         let what = path.clone();
@@ -64,8 +93,7 @@ pub(super) async fn bank(
     let of = chain::read_snapshot(store, recorder.chain(), &banked.bank.snapshot).await?;
     let root = replace(store, &of.root, &changed).await?;
     publish(recorder, of, root).await?;
-    hold.release().await?;
-    Ok(late.len() as u64)
+    hold.release().await
 }
 
 /// The tree `root` with some files replaced.

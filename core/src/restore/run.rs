@@ -268,14 +268,14 @@ impl Line<'_> {
         ctx.faults.reach("restore.applying")?;
         ctx.progress.phase("apply", Some(self.plan.steps.len() as u64), None);
         let (work, context) = (Arc::clone(&staged.work), ctx.clone());
-        let (done, stats) =
+        let (mut done, stats) =
             blocking(move || apply::apply_and_verify(&work, &context, &checked)).await?;
         // A record of its own matters only where something is decided between `applied`
         // and `committed`: recovery treats `applying` the same, and each costs four syncs.
         if staged.keeper.journal.run.is_some() {
             staged.keeper.enter(JournalState::Applied, &staged.work, ctx, store).await??;
         }
-        let late = late::bank(self.recorder, &staged.work, &done, &staged.banked).await?;
+        let late = late::bank(self.recorder, &staged.work, &mut done, &staged.banked).await?;
         self.recorder.root().check_same()?;
         self.hooks.applied(&self.transaction, self.plan, &staged.banked.bank).await?;
         Ok((done, stats, late))
