@@ -64,7 +64,17 @@ pub(super) async fn refill(
     let w = Arc::clone(work);
     blocking(move || {
         for (n, target) in links {
-            let made = w.stage.place(n).new.make_link(&target, &step_name(n));
+            let (new, name) = (&w.stage.place(n).new, step_name(n));
+            let made = match new.make_link(&target, &name) {
+                // An earlier roll-back came this far.
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+                    match new.read_link(&name) {
+                        Ok(there) if there == target => Ok(()),
+                        _ => Err(e),
+                    }
+                }
+                made => made,
+            };
             made.context(|| format!("failed to stage {}", w.steps[n].path))?;
         }
         Ok(())

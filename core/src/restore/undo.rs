@@ -95,8 +95,9 @@ async fn again(
     restore.command = command.to_owned();
     restore.change = change.clone();
     let result = run(recorder, &restore, hooks).await?;
-    if !request.dry_run && result.transaction.is_none() {
-        // Everything is as it shall be already: only the list moves.
+    if !request.dry_run && result.transaction.is_none() && result.counts.plan.kept == 0 {
+        // Everything is as it shall be already: only the list moves. Where a conflict kept
+        // it from that, the operation stays to be undone with --take.
         let (store, ctx, key) = (recorder.store(), recorder.context(), &recorder.root().key);
         operations::update(&**store, ctx, key, |list| match change {
             Change::Undo(n) => list.mark(n, EntryState::Undone, None),
