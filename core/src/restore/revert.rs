@@ -157,10 +157,17 @@ fn original(spot: &Spot<'_>, before: &State) -> Result<Option<From>, Refusal> {
     if before.kind == StateKind::Absent {
         return Ok(None);
     }
-    if held(spot.old)? {
+    if was_displaced(spot.old, spot.n, before)? {
         return Ok(Some(From::Old));
     }
     Ok(held(spot.new)?.then_some(From::New))
+}
+
+/// True if `old` holds what the step displaced. Its place proves that, not its content:
+/// whoever has the file open may have written on since, and that is not to be lost.
+fn was_displaced(old: &Dir, name: &[u8], before: &State) -> std::io::Result<bool> {
+    let found = look_at(old, name)?;
+    Ok(found.is_some_and(|l| l.stat.is_some() && l.side.kind == before.kind))
 }
 
 /// True if a step was applied and what it displaced is in staging no more.
@@ -177,7 +184,8 @@ pub(super) fn lacks_original(work: &Work, n: usize) -> Result<bool> {
     let name = super::stage::step_name(n);
     let held =
         |dir: &Dir| Ok::<_, std::io::Error>(is_side(look_at(dir, &name)?.as_ref(), &step.before));
-    let found = held(&place.old).and_then(|old| Ok(old || held(&place.new)?));
+    let old = was_displaced(&place.old, &name, &step.before);
+    let found = old.and_then(|old| Ok(old || held(&place.new)?));
     found.map(|found| !found).map_err(|e| step_failed(step, &e))
 }
 
