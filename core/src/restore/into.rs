@@ -14,10 +14,11 @@ use super::owner::Owner;
 use super::{blocking, effective_mode};
 use crate::clock::{Context, Host};
 use crate::error::{Error, IoContext, Kind, Result};
-use crate::fsx::{Dir, FileKind, Stat, probe};
+use crate::fsx::{self, Dir, FileKind, Stat, probe};
 use crate::path::{self, RelPath};
 use crate::snapshot::tree::Ref;
 use crate::store::Store;
+use crate::workspace::root::unsafe_root;
 
 /// What to write where.
 #[derive(Clone, Debug)]
@@ -117,7 +118,7 @@ struct Dest {
 impl Dest {
     fn look(request: &IntoRequest, host: &Host) -> Result<Self> {
         let text = path::quoted(request.dest.as_os_str().as_bytes());
-        let unsafe_root = |why: &str| {
+        let refused = |why: &str| {
             Error::new(
                 Kind::Invalid,
                 "unsafe-root",
@@ -126,13 +127,20 @@ impl Dest {
             .with_hint("use --any-root")
         };
         let Some(name) = request.dest.file_name() else {
-            return Err(unsafe_root("it is the root of the file system"));
+            return Err(refused("it is the root of the file system"));
         };
         let above = request.dest.parent().unwrap_or(Path::new("/"));
-        let parent = Dir::open(above).context(|| format!("failed to open the parent of {text}"))?;
+        let what = || format!("failed to open the parent of {text}");
+        let parent = Dir::open(above).context(what)?;
+        let real = fsx::canonical(above).context(what)?.join(name);
+        if !request.any_root
+            && let Some(why) = unsafe_root(&real, host)
+        {
+            return Err(refused(why));
+        }
         let name = name.as_bytes().to_vec();
         if path::is_git_name(&name) || path::is_staging_name(&name) {
-            return Err(unsafe_root("the name is reserved"));
+            return Err(refused("the name is reserved"));
         }
         let mut dest = Self { path: request.dest.clone(), parent, name, present: None };
         let stat = match dest.parent.stat(&dest.name) {
@@ -147,9 +155,6 @@ impl Dest {
             }
         };
         let dir = dir.context(|| format!("failed to open {text}"))?;
-        if !request.any_root && is_home(host, &dir) {
-            return Err(unsafe_root("it is the home directory"));
-        }
         if !dir.names().context(|| format!("failed to list {text}"))?.is_empty() {
             let message = format!("{text} is not empty");
             return Err(Error::refused("not-empty", message)
@@ -169,12 +174,6 @@ impl Dest {
         let message = format!("restoring into {to} takes up to {need} bytes and {free} are free");
         Err(Error::failed("no-space", message).with_hint("free space, or use --no-space-check"))
     }
-}
-
-fn is_home(host: &Host, dir: &Dir) -> bool {
-    let Some(home) = &host.home else { return false };
-    let stats = Dir::open(home).and_then(|h| Ok((h.stat_self()?, dir.stat_self()?)));
-    stats.is_ok_and(|(a, b)| a.inode == b.inode && a.device == b.device)
 }
 
 /// The staging of one such restore.

@@ -142,7 +142,8 @@ pub async fn find(store: &dyn Store, start: &Path, host: &Host) -> Result<PathBu
     .map_err(|e| Error::failed("io", "the search for a workspace stopped").with_source(e))
 }
 
-fn unsafe_root(path: &Path, host: &Host) -> Option<&'static str> {
+/// Why `path`, links resolved, is no place for a workspace; `None` when it is one.
+pub(crate) fn unsafe_root(path: &Path, host: &Host) -> Option<&'static str> {
     if path.parent().is_none() {
         return Some("it is the root of the file system");
     }
