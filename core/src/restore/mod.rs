@@ -17,6 +17,7 @@ mod late;
 mod listing;
 mod look;
 mod operation;
+mod opened;
 mod operations;
 mod owner;
 mod prepare;
