@@ -31,9 +31,9 @@ fn res_124_documents_that_cannot_be_read_stop_it() {
 
         let newer =
             String::from_utf8_lossy(&good).replace("\"format_version\":1", "\"format_version\":99");
-        std::fs::write(&file, newer).expect("newer");
+        std::fs::write(&file, newer).expect("store-newer");
         let e = refused(&h).await;
-        assert_eq!((e.kind(), e.code()), (Kind::Newer, "newer"));
+        assert_eq!((e.kind(), e.code()), (Kind::Newer, "store-newer"));
         assert!(e.message().contains(all[0].id.as_str()), "{e}");
 
         std::fs::remove_file(&file).expect("removed");
