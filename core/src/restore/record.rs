@@ -72,13 +72,7 @@ impl Line<'_> {
         result.bank = Some(banked.bank.clone());
         result.bytes.banked = banked.bytes;
         result.counts.hard_links_split = done.hard_links_split;
-        result.counts.late_writes = late;
-        if late > 0 {
-            let message = format!(
-                "{late} files were written on while they were replaced; what was written is banked"
-            );
-            result.warn("late-write", message);
-        }
+        result.late_writes(late);
         if let Some(first) = done.owner_lost.first() {
             let (n, more) = (done.owner_lost.len(), "could not keep their owner or group");
             result.warn("owner-lost", format!("{n} files {more}, {first} first"));

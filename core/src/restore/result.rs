@@ -136,6 +136,15 @@ impl RestoreResult {
         }
     }
 
+    /// Counts files that were written on after they were displaced, and says so.
+    pub(super) fn late_writes(&mut self, late: u64) {
+        if late > 0 {
+            self.counts.late_writes += late;
+            let what = "files were written on while they were replaced; what was written is banked";
+            self.warn("late-write", format!("{late} {what}"));
+        }
+    }
+
     /// Adds a warning.
     pub(super) fn warn(&mut self, code: &str, message: impl Into<String>) {
         self.warnings.push(PlanWarning { code: code.to_owned(), message: message.into() });

@@ -286,7 +286,7 @@ impl Line<'_> {
     async fn commit(
         &self,
         staged: Staged,
-        done: Applied,
+        mut done: Applied,
         stats: Vec<Option<Stat>>,
         late: u64,
     ) -> Result<RestoreResult> {
@@ -309,9 +309,13 @@ impl Line<'_> {
             Err(e) => return Err(self.roll_back(Staged { work, keeper, banked }, e).await),
         };
         ctx.faults.reach("restore.committed")?;
-        let closed = match saved {
-            Ok(()) => self.close(&work, keeper, &banked).await,
-            Err(e) => Err(e),
+        // A last look before the originals go: who wrote while this was being recorded.
+        let closed = match (saved, late::bank(recorder, &work, &mut done, &banked).await) {
+            (Ok(()), Ok(late)) => {
+                result.late_writes(late);
+                self.close(&work, keeper, &banked).await
+            }
+            (Err(e), _) | (_, Err(e)) => Err(e),
         };
         match closed {
             Ok(left) => {
