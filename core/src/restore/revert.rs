@@ -7,7 +7,7 @@ use super::swap::{Refusal, Spot};
 use super::work::{Work, step_failed};
 use crate::diff::{State, StateKind};
 use crate::error::{Error, Result};
-use crate::fsx::{Dir, Stat};
+use crate::fsx::{Dir, FileKind, Stat};
 use crate::path::RelPath;
 use crate::plan::{Op, Step};
 
@@ -166,8 +166,16 @@ fn original(spot: &Spot<'_>, before: &State) -> Result<Option<From>, Refusal> {
 /// True if `old` holds what the step displaced. Its place proves that, not its content:
 /// whoever has the file open may have written on since, and that is not to be lost.
 fn was_displaced(old: &Dir, name: &[u8], before: &State) -> std::io::Result<bool> {
-    let found = look_at(old, name)?;
-    Ok(found.is_some_and(|l| l.stat.is_some() && l.side.kind == before.kind))
+    // By `stat` alone: the content of a file that is being written on cannot be read.
+    match old.stat(name) {
+        Ok(s) => Ok(match before.kind {
+            StateKind::File => s.kind == FileKind::File,
+            StateKind::Symlink => s.kind == FileKind::Symlink,
+            _ => false,
+        }),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 /// True if a step was applied and what it displaced is in staging no more.
