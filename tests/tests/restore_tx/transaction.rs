@@ -275,45 +275,6 @@ async fn res_047_what_a_writer_adds_late_is_in_the_bank() {
     assert_eq!(w.read("a"), "a2 longer and on");
 }
 
-/// A file that somebody writes on without a pause cannot be held, so it is not displaced:
-/// all goes back, and the writer goes on with the same file.
-#[tokio::test]
-async fn res_047_a_writer_that_never_rests_keeps_its_file() {
-    use std::io::Write;
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-    let (mut w, target) = changed().await;
-    let written = Arc::new(AtomicUsize::new(0));
-    let mut open = fs::OpenOptions::new().append(true).open(w.ws.join("a")).expect("open");
-    let (begun, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let start = Arc::clone(&begun);
-    let seen = Arc::clone(&written);
-    w.faults = At::act("restore.applied", 1, move || {
-        start.store(true, Ordering::SeqCst);
-        while seen.load(Ordering::SeqCst) == 0 {
-            std::thread::yield_now();
-        }
-        Ok(())
-    });
-    let stop = Arc::clone(&ended);
-    let count = Arc::clone(&written);
-    let writer = std::thread::spawn(move || {
-        while !stop.load(Ordering::SeqCst) {
-            if begun.load(Ordering::SeqCst) {
-                open.write_all(b"line\n").expect("write");
-                count.fetch_add(1, Ordering::SeqCst);
-            }
-        }
-    });
-    let result = w.restore(&target).await;
-    ended.store(true, Ordering::SeqCst);
-    writer.join().expect("the writer");
-    let lines = written.load(Ordering::SeqCst);
-    let e = result.expect_err("a file in use is not displaced");
-    assert_eq!((e.kind(), e.code()), (Kind::Refused, "file-in-use"), "{e:?}");
-    assert_eq!(w.read("a"), format!("a2 longer{}", "line\n".repeat(lines)));
-    w.assert_no_staging();
-}
-
 #[tokio::test]
 async fn res_062_the_next_capture_reads_nothing() {
     let (w, target) = changed().await;
