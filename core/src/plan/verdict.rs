@@ -67,12 +67,6 @@ impl Plan {
         self.steps.iter().any(super::Step::displaces)
     }
 
-    /// Files and links that the plan overwrites, replaces, re-modes or deletes: a bank
-    /// must hold them.
-    pub fn displaced_paths(&self) -> BTreeSet<RelPath> {
-        self.steps.iter().filter(|s| s.before.is_leaf()).map(|s| s.path.clone()).collect()
-    }
-
     /// Every path a step touches.
     pub fn touched(&self) -> BTreeSet<RelPath> {
         self.steps.iter().map(|s| s.path.clone()).collect()
