@@ -168,11 +168,12 @@ fn original(spot: &Spot<'_>, before: &State) -> Result<Option<From>, Refusal> {
 fn was_displaced(old: &Dir, name: &[u8], before: &State) -> std::io::Result<bool> {
     // By `stat` alone: the content of a file that is being written on cannot be read.
     match old.stat(name) {
-        Ok(s) => Ok(match before.kind {
-            StateKind::File => s.kind == FileKind::File,
-            StateKind::Symlink => s.kind == FileKind::Symlink,
-            _ => false,
-        }),
+        Ok(s) => Ok(matches!(
+            (before.kind, s.kind),
+            (StateKind::File, FileKind::File)
+                | (StateKind::Symlink, FileKind::Symlink)
+                | (StateKind::Dir, FileKind::Dir)
+        )),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(e) => Err(e),
     }
