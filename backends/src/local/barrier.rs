@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::resume_unwind;
 
 use backtrail_core::error::{Error, Result};
 use backtrail_core::ids::Digest;
@@ -15,6 +16,9 @@ use super::publish;
 
 /// Up to this many objects a barrier syncs file by file, above it once for all.
 const SYNC_EACH: usize = 8;
+/// Threads that give names, and how many names one of them gives at least.
+const NAMERS: usize = 4;
+const NAME_ALONE: usize = 512;
 
 /// An object staged and not yet under its final name.
 #[derive(Clone, Debug)]
@@ -103,18 +107,45 @@ impl Handle {
             self.sync.everything(&top).map_err(failed)?;
         }
         self.reach("store.object.synced")?;
-        let mut dirs = BTreeSet::new();
-        for (digest, staged) in work {
-            match self.name(root, &top, digest, staged) {
-                Ok(dir) => {
-                    dirs.insert(dir);
-                }
-                // One object without a name keeps no other from its own.
-                Err(e) => self.lose(root, digest, e.message()),
-            }
-            self.reach("store.object.named")?;
-        }
+        let dirs = self.name_all(root, &top, work)?;
         self.sync_names(root, &top, &dirs).map_err(failed)
+    }
+
+    /// Names everything, on a few threads: renames in different directories do not wait
+    /// for each other. The directories that got names.
+    fn name_all(
+        &self,
+        root: &Root,
+        top: &OwnedFd,
+        work: &[(Digest, Staged)],
+    ) -> Result<BTreeSet<String>> {
+        let name_some = |work: &[(Digest, Staged)]| {
+            let mut dirs = BTreeSet::new();
+            for (digest, staged) in work {
+                match self.name(root, top, digest, staged) {
+                    Ok(dir) => {
+                        dirs.insert(dir);
+                    }
+                    // One object without a name keeps no other from its own.
+                    Err(e) => self.lose(root, digest, e.message()),
+                }
+                self.reach("store.object.named")?;
+            }
+            Ok(dirs)
+        };
+        if work.len() <= NAME_ALONE {
+            return name_some(work);
+        }
+        let share = work.len().div_ceil(NAMERS).max(NAME_ALONE);
+        std::thread::scope(|scope| {
+            let shares: Vec<_> =
+                work.chunks(share).map(|part| scope.spawn(move || name_some(part))).collect();
+            let mut dirs = BTreeSet::new();
+            for named in shares {
+                dirs.extend(named.join().unwrap_or_else(|panic| resume_unwind(panic))?);
+            }
+            Ok(dirs)
+        })
     }
 
     fn sync_names(&self, root: &Root, top: &OwnedFd, dirs: &BTreeSet<String>) -> io::Result<()> {

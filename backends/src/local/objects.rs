@@ -203,14 +203,15 @@ impl Handle {
         };
         let mut pending = locked(&self.pending);
         pending.lost.remove(&object.digest());
-        let before = pending.staged.insert(object.digest(), staged);
-        pending.bytes += need;
-        drop(pending);
-        if let Some(before) = before {
-            // Another task of this handle staged the same content meanwhile.
-            remove(root, &dir_of(&object.digest()), &before.temp);
-            let mut pending = locked(&self.pending);
-            pending.bytes = pending.bytes.saturating_sub(before.stored);
+        if let Some(first) = pending.staged.get_mut(&object.digest()) {
+            // Another task of this handle staged the same content meanwhile. Its file
+            // stays: a barrier may be about to give it its name.
+            first.drop_other |= first.compressed == compressed && staged.drop_other;
+            drop(pending);
+            remove(root, &dir, &temp);
+        } else {
+            pending.staged.insert(object.digest(), staged);
+            pending.bytes += need;
         }
         Ok(need)
     }

@@ -43,6 +43,7 @@ pub(super) async fn bank(
 ) -> Result<u64> {
     let mut files = BTreeSet::new();
     for _ in 0..MAX_LOOKS {
+        recorder.context().faults.reach("restore.late")?;
         let late = late_writes(work, done);
         if late.is_empty() {
             return Ok(files.len() as u64);
