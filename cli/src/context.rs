@@ -11,6 +11,7 @@ use backtrail_core::clock::{Cancel, Context, Host, Timestamp};
 use backtrail_core::error::{Error, Kind, Result};
 use backtrail_core::ids::Chain;
 use backtrail_core::store::Store;
+use backtrail_core::tasks::blocking;
 use backtrail_core::workspace::root::{self, Root};
 
 use serde_json::{Value, json};
@@ -225,13 +226,4 @@ impl Place {
 /// A host path for a message.
 pub(crate) fn quoted(path: &Path) -> String {
     backtrail_core::path::quoted(path.as_os_str().as_encoded_bytes())
-}
-
-/// Runs blocking file work on the pool.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|e| Error::failed("panicked", "an operation ended unexpectedly").with_source(e))?
 }

@@ -4,10 +4,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::panic::resume_unwind;
 
 use backtrail_core::error::{Error, Result};
 use backtrail_core::ids::Digest;
+use backtrail_core::tasks;
 
 use super::fs::{self, Root};
 use super::handle::{Handle, locked};
@@ -36,7 +36,10 @@ pub(super) struct Staged {
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     pub(super) staged: HashMap<Digest, Staged>,
-    pub(super) bytes: u64,
+    /// Objects and bytes staged since the last barrier began. What a running barrier
+    /// names is not among them, so that nobody who puts meanwhile waits for it.
+    pub(super) fresh: usize,
+    pub(super) fresh_bytes: u64,
     /// Objects that a failed barrier gave up, and why: `flush` must not be Ok before
     /// they were put again.
     pub(super) lost: HashMap<Digest, String>,
@@ -44,9 +47,7 @@ pub(super) struct Pending {
 
 impl Pending {
     pub(super) fn take(&mut self, digest: &Digest) -> Option<Staged> {
-        let staged = self.staged.remove(digest)?;
-        self.bytes = self.bytes.saturating_sub(staged.stored);
-        Some(staged)
+        self.staged.remove(digest)
     }
 }
 
@@ -81,7 +82,8 @@ impl Handle {
     pub(super) fn run_barrier(&self, root: &Root) -> Result<()> {
         let _one = locked(&self.barrier);
         let work: Vec<(Digest, Staged)> = {
-            let pending = locked(&self.pending);
+            let mut pending = locked(&self.pending);
+            (pending.fresh, pending.fresh_bytes) = (0, 0);
             pending.staged.iter().map(|(d, s)| (*d, s.clone())).collect()
         };
         if work.is_empty() {
@@ -120,12 +122,10 @@ impl Handle {
         work: &[(Digest, Staged)],
     ) -> Result<BTreeSet<String>> {
         let name_some = |work: &[(Digest, Staged)]| {
-            let mut dirs = BTreeSet::new();
+            let mut dirs = Vec::with_capacity(work.len());
             for (digest, staged) in work {
                 match self.name(root, top, digest, staged) {
-                    Ok(dir) => {
-                        dirs.insert(dir);
-                    }
+                    Ok(dir) => dirs.push(dir),
                     // One object without a name keeps no other from its own.
                     Err(e) => self.lose(root, digest, e.message()),
                 }
@@ -133,19 +133,7 @@ impl Handle {
             }
             Ok(dirs)
         };
-        if work.len() <= NAME_ALONE {
-            return name_some(work);
-        }
-        let share = work.len().div_ceil(NAMERS).max(NAME_ALONE);
-        std::thread::scope(|scope| {
-            let shares: Vec<_> =
-                work.chunks(share).map(|part| scope.spawn(move || name_some(part))).collect();
-            let mut dirs = BTreeSet::new();
-            for named in shares {
-                dirs.extend(named.join().unwrap_or_else(|panic| resume_unwind(panic))?);
-            }
-            Ok(dirs)
-        })
+        Ok(tasks::split(work, NAMERS, NAME_ALONE, name_some)?.into_iter().collect())
     }
 
     fn sync_names(&self, root: &Root, top: &OwnedFd, dirs: &BTreeSet<String>) -> io::Result<()> {

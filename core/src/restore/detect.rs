@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::blocking;
 use super::journal::{Journal, JournalState};
 use super::owner::Owner;
 use super::stage;
@@ -14,6 +13,7 @@ use crate::error::{Error, IoContext, Kind, Result};
 use crate::ids::TransactionId;
 use crate::path;
 use crate::store::{DocKey, Listed, Prefix, Store};
+use crate::tasks::blocking;
 use crate::workspace::Root;
 
 /// What an interrupted (or running) restore left.

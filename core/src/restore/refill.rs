@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use super::blocking;
 use super::fill::{self, NewFile, Place};
 use super::journal::BankRef;
 use super::revert::lacks_original;
@@ -18,6 +17,7 @@ use crate::path::RelPath;
 use crate::snapshot::chain;
 use crate::snapshot::tree::{Body, Ref, Tree};
 use crate::store::Store;
+use crate::tasks::blocking;
 
 /// Puts the content of every step whose original is missing into `new`, where rolling
 /// back finds it. Needs the store only when something is missing.

@@ -7,9 +7,10 @@ use backtrail_core::capture::{Recorder, Request};
 use backtrail_core::damage;
 use backtrail_core::doctor::{self, Fix};
 use backtrail_core::error::{Error, Result};
+use backtrail_core::tasks::blocking;
 use backtrail_core::workspace::cache::{remove_vanished, vanished};
 
-use crate::context::{App, Place, Somewhere, blocking, quoted};
+use crate::context::{App, Place, Somewhere, quoted};
 
 /// One step.
 pub(super) enum Step {
