@@ -42,7 +42,7 @@ impl App {
     /// Sets all up; opens nothing yet.
     pub(crate) fn new(env: Env, common: Common, overrides: Vec<Override>) -> Self {
         let bar = Arc::new(Bar::new(env.stderr_terminal && !common.quiet));
-        let out = Output::new(&env, common.json, common.quiet, Arc::clone(&bar));
+        let out = Output::new(&env, &common, Arc::clone(&bar));
         let ctx = Context {
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),

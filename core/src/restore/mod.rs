@@ -37,7 +37,7 @@ mod work;
 #[expect(clippy::disallowed_methods, reason = "the tests look at real directories from outside")]
 mod tests;
 
-pub use detect::{Need, Unfinished, detect};
+pub use detect::{Need, Unfinished, detect, unreadable};
 pub use into::{IntoDone, IntoRequest, restore_into};
 pub use journal::{
     BankRef, JOURNAL_VERSION, Journal, JournalRun, JournalState, JournalWorkspace, StagingDir,

@@ -12,6 +12,7 @@ use super::fresh;
 use super::journal::{Journal, JournalRun, JournalState, Keeper, PLAN, write_copy};
 use super::late;
 use super::operation;
+use super::operations::Operations;
 use super::owner::Owner;
 use super::prepare::prepare;
 use super::recover::{Place, end_rolled_back, not_closed, settle};
@@ -74,6 +75,8 @@ pub async fn run(
     }
     settle(&place(recorder)).await?;
     recorder.root().check_same()?;
+    // What cannot be written at the end must not be found out after the change.
+    Operations::load(&**recorder.store(), &recorder.root().key).await?;
     let transaction = TransactionId::new(format!("tx-{}", recorder.context().ids.hex(8)?))?;
     let seen = still_fresh(recorder, prepared.seen);
     let line = Line { recorder, request, hooks, plan: &plan, transaction, started };
