@@ -3,8 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
-
 use super::{Held, Job, Recorder};
 use crate::diff::{self, DeltaCounts, NewRef, ObservedTrees, Side, Stored};
 use crate::error::{Error, Kind, Result};
@@ -14,7 +12,6 @@ use crate::observe::{Observation, Observed};
 use crate::path::RelPath;
 use crate::snapshot::chain;
 use crate::snapshot::tree::Ref;
-use crate::store::{MAX_BYTES, Object};
 use crate::tasks;
 
 /// Objects asked for or put in one call.
@@ -158,7 +155,7 @@ impl Recorder {
                 let tree = trees.tree(digest).ok_or_else(|| {
                     Error::failed("io", format!("tree {digest} is not of this observation"))
                 })?;
-                batch.extend(objects_of(tree.encode()?)?);
+                batch.extend(chunk::objects(tree.encode()?)?);
                 if batch.iter().map(|o| o.bytes().len()).sum::<usize>() >= BATCH_BYTES {
                     job.sink.put(std::mem::take(&mut batch)).await?;
                 }
@@ -171,25 +168,10 @@ impl Recorder {
 
     /// The rule set, and the coverage records when they are long.
     async fn put_evidence(&self, job: &Job<'_>, observed: &Observed) -> Result<()> {
-        let mut objects = objects_of(observed.rules.encode())?;
+        let mut objects = chunk::objects(observed.rules.encode())?;
         if let Some(bytes) = super::publish::long_records(&observed.coverage) {
-            objects.extend(objects_of(bytes)?);
+            objects.extend(chunk::objects(bytes)?);
         }
         job.sink.put(objects).await
     }
-}
-
-/// Some bytes as one object, or as chunks above 8 MiB.
-fn objects_of(bytes: Vec<u8>) -> Result<Vec<Object>> {
-    if bytes.is_empty() {
-        return Ok(Vec::new());
-    }
-    if bytes.len() <= MAX_BYTES {
-        return Ok(vec![Object::new(Bytes::from(bytes))?]);
-    }
-    chunk::chunks(bytes.as_slice())
-        .map(|part| {
-            Object::new(part.map_err(|e| Error::failed("io", "cutting failed").with_source(e))?)
-        })
-        .collect()
 }

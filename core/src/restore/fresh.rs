@@ -9,7 +9,7 @@ use super::apply::Applied;
 use super::bank::Banked;
 use super::work::Work;
 use crate::capture::Recorder;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::fsx::{self, Stat};
 use crate::object::chunk;
 use crate::observe::{self, What};
@@ -17,7 +17,7 @@ use crate::path::RelPath;
 use crate::plan::{Op, Plan};
 use crate::snapshot::tree::{Body, Ref};
 use crate::store::hold::Hold;
-use crate::store::{DocKey, MAX_BYTES, Object, PutObjects, PutOutcome, Store};
+use crate::store::{DocKey, PutObjects, PutOutcome, Store};
 use crate::tasks::blocking;
 use crate::workspace::cache::StatCache;
 
@@ -35,15 +35,7 @@ pub(super) async fn hold(recorder: &Recorder, command: &str) -> Result<Hold> {
 
 /// Stores some bytes as content and makes them durable. The caller holds `objects`.
 pub(super) async fn put(store: &dyn Store, bytes: &[u8]) -> Result<Ref> {
-    let mut batch = Vec::new();
-    if bytes.len() <= MAX_BYTES {
-        batch.push(Object::new(Bytes::copy_from_slice(bytes))?);
-    } else {
-        for part in chunk::chunks(bytes) {
-            let part = part.map_err(|e| Error::failed("io", "cutting failed").with_source(e))?;
-            batch.push(Object::new(part)?);
-        }
-    }
+    let batch = chunk::objects(Bytes::copy_from_slice(bytes))?;
     for outcome in store.put_objects(batch, PutObjects::Check).await? {
         if let PutOutcome::Failed(e) = outcome {
             return Err(e);
