@@ -57,7 +57,7 @@ pub async fn run(
     if let Some(refusal) = plan.refusal(&request.options) {
         return Err(refusal);
     }
-    check_digest(request, &plan)?;
+    request.check_digest(&plan)?;
     if request.dry_run {
         hooks.planned(&plan);
     }
@@ -109,22 +109,6 @@ async fn unfinished(recorder: &Recorder, request: &RestoreRequest) -> Result<Vec
 fn still_fresh(recorder: &Recorder, seen: Observation) -> Option<Observation> {
     let age = recorder.context().clock.now().0 - seen.observed.started_ns;
     (0..FRESH_NS).contains(&age).then_some(seen)
-}
-
-fn check_digest(request: &RestoreRequest, plan: &Plan) -> Result<()> {
-    let Some(wanted) = &request.plan_digest else { return Ok(()) };
-    if wanted.len() < 16 {
-        return Err(Error::invalid("a plan digest is given by at least 16 hex digits"));
-    }
-    if plan.digest.hex().starts_with(wanted.as_str()) {
-        return Ok(());
-    }
-    let counts = &plan.counts;
-    let message = format!(
-        "the plan is another one now, {}: {} written, {} deleted, {} kept",
-        plan.digest, counts.written, counts.deleted, counts.kept
-    );
-    Err(Error::refused("plan-changed", message).with_detail("plan", plan.digest.hex()))
 }
 
 async fn lock(recorder: &Recorder, request: &RestoreRequest) -> Result<Guard> {
