@@ -10,7 +10,7 @@ use crate::clock::Host;
 use crate::damage;
 use crate::error::{Kind, Result};
 use crate::ids::{Chain, SnapshotId, WorkspaceKey};
-use crate::restore::{self, Need};
+use crate::restore::{self, Need, Operations};
 use crate::snapshot::chain::{History, all_chains};
 use crate::store::{DocKey, Listed, Prefix, Store};
 use crate::workspace::Root;
@@ -127,6 +127,9 @@ async fn restores(store: &dyn Store, root: Option<&Root>, host: &Host) -> Result
         let found = restore::detect(store, root, host).await?;
         let unexplained = found.iter().filter(|f| f.need() == Need::Unexplained);
         out.extend(unexplained.map(|f| Check::failed("restores", &f.refusal(root))));
+        if let Err(e) = Operations::load(store, &root.key).await {
+            out.push(Check::failed("restores", &e));
+        }
     }
     if out.is_empty() {
         out.push(Check::ok("restores", "none is unfinished"));

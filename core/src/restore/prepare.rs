@@ -86,8 +86,11 @@ async fn identity(recorder: &Recorder, request: &RestoreRequest) -> Result<Ident
         "snapshot {} was taken of {} on {}, not of {}",
         request.target.id, was.root, was.host, own.root
     );
-    Err(Error::refused("foreign-workspace", message)
-        .with_hint("restore it --into another directory, adopt its chain with `backtrail capture --chain KEY --adopt`, or pass --foreign (nothing is deleted then)"))
+    Err(Error::refused("foreign-workspace", message).with_hint(format!(
+        "restore it --into another directory, adopt its chain with `backtrail capture \
+             --chain {} --adopt`, or pass --foreign (nothing is deleted then)",
+        request.target.chain
+    )))
 }
 
 /// True if the chain goes on in this directory.

@@ -10,7 +10,7 @@ use super::close::{Left, close};
 use super::detect::{Need, detect};
 use super::fresh;
 use super::journal::{Journal, JournalRun, JournalState, Keeper, PLAN, write_copy};
-use super::late;
+use super::late::{self, Late};
 use super::operation;
 use super::operations::Operations;
 use super::owner::Owner;
@@ -243,7 +243,7 @@ impl Line<'_> {
 
     /// Swap, delete, verify, and the caller's decision. An error leaves it to
     /// [`Line::roll_back`].
-    async fn apply(&self, staged: &mut Staged) -> Result<(Applied, Vec<Option<Stat>>, u64)> {
+    async fn apply(&self, staged: &mut Staged) -> Result<(Applied, Vec<Option<Stat>>, Late)> {
         let ctx = self.recorder.context();
         let store = &**self.recorder.store();
         let (work, cancel) = (Arc::clone(&staged.work), ctx.cancel.clone());
@@ -277,12 +277,12 @@ impl Line<'_> {
         staged: Staged,
         mut done: Applied,
         stats: Vec<Option<Stat>>,
-        late: u64,
+        late: Late,
     ) -> Result<RestoreResult> {
         let Staged { work, mut keeper, mut banked } = staged;
         let (recorder, ctx) = (self.recorder, self.recorder.context());
         let store = recorder.store();
-        let mut result = self.result(&done, &banked, late);
+        let mut result = self.result(&done, &banked, &late);
         keeper.journal.result = serde_json::to_value(&result).ok();
         // Not entered in staging: the originals decide nothing any more, but the state
         // on disk says `applied`, and that is for a person to end.
@@ -301,7 +301,7 @@ impl Line<'_> {
         // A last look before the originals go: who wrote while this was being recorded.
         let closed = match (saved, late::bank(recorder, &work, &mut done, &banked).await) {
             (Ok(()), Ok(late)) => {
-                result.late_writes(late);
+                result.late_writes(&late);
                 self.close(&work, keeper, &banked).await
             }
             (Err(e), _) | (_, Err(e)) => Err(e),
