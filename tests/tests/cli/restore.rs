@@ -349,3 +349,27 @@ fn a_moved_directory_takes_up_its_chain_and_restores_from_it() {
     s.ok(["undo", "--yes"]);
     assert_eq!(std::fs::read_to_string(moved.join("later")).expect("there"), "made after");
 }
+
+#[test]
+fn a_recovery_refuses_the_flags_it_would_not_heed() {
+    let s = sandbox();
+    s.write("f", "1");
+    s.capture();
+    for way in ["--finish", "--roll-back"] {
+        for flags in [
+            &["--dry-run"][..],
+            &["--keep", "f"],
+            &["--take", "f"],
+            &["--on-conflict", "abort"],
+            &["--no-delete"],
+            &["--into", "elsewhere"],
+            &["--plan", "0123456789abcdef"],
+            &["--path", "f"],
+            &["--special-modes"],
+        ] {
+            let args = ["restore", way].into_iter().chain(flags.iter().copied());
+            s.run(args.collect::<Vec<_>>()).expect(2);
+        }
+        s.run(["restore", way]).expect(6);
+    }
+}
