@@ -22,3 +22,4 @@ pub mod prune;
 pub mod verify;
 pub mod size;
 pub mod doctor;
+pub mod workflow;
