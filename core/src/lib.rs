@@ -22,4 +22,5 @@ pub mod prune;
 pub mod verify;
 pub mod size;
 pub mod doctor;
+pub mod run;
 pub mod workflow;

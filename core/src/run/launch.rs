@@ -1,0 +1,91 @@
+//! What of the environment a run's record remembers, and the redactor of its URLs.
+
+use std::collections::BTreeMap;
+
+/// Words in a variable's name that make its value a secret.
+const SECRET_WORDS: &[&str] = &["TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH"];
+/// Words in the name of a URL's query key that make its value a secret.
+const SECRET_QUERY: &[&str] = &["token", "key", "secret", "password", "cred"];
+
+/// True if a variable of this name holds a secret.
+pub fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    SECRET_WORDS.iter().any(|word| name.contains(word))
+}
+
+/// The part of an environment that a record keeps: names beginning `BACKTRAIL_`, empty
+/// values dropped, secrets as `[redacted]`, URLs without credentials.
+///
+/// ```
+/// use backtrail_core::run::launch_env;
+/// let env = launch_env([("BACKTRAIL_STORE", "mongodb://u:p@h/db"), ("PATH", "/bin")]);
+/// assert_eq!(env["BACKTRAIL_STORE"], "mongodb://***@h/db");
+/// assert_eq!(env.len(), 1);
+/// ```
+pub fn launch_env<K: AsRef<str>, V: AsRef<str>>(
+    variables: impl IntoIterator<Item = (K, V)>,
+) -> BTreeMap<String, String> {
+    let mut out = BTreeMap::new();
+    for (name, value) in variables {
+        let (name, value) = (name.as_ref(), value.as_ref());
+        if !name.starts_with("BACKTRAIL_") || value.is_empty() {
+            continue;
+        }
+        let kept = match is_secret_name(name) {
+            true => String::from("[redacted]"),
+            false => redact_url(value),
+        };
+        out.insert(name.to_owned(), kept);
+    }
+    out
+}
+
+/// A URL with its user info and the values of secret query keys as `***`; other text as
+/// it is.
+pub fn redact_url(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, tail) = rest.split_at(end);
+    let authority = match authority.rsplit_once('@') {
+        Some((_, host)) => format!("***@{host}"),
+        None => authority.to_owned(),
+    };
+    let Some((path, query)) = tail.split_once('?') else {
+        return format!("{scheme}://{authority}{tail}");
+    };
+    let pairs: Vec<String> = query.split('&').map(redact_pair).collect();
+    format!("{scheme}://{authority}{path}?{}", pairs.join("&"))
+}
+
+fn redact_pair(pair: &str) -> String {
+    match pair.split_once('=') {
+        Some((key, _)) if SECRET_QUERY.iter().any(|w| key.to_ascii_lowercase().contains(w)) => {
+            format!("{key}=***")
+        }
+        _ => pair.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_rs20_launch_env_holds_no_secret() {
+        let env = [
+            ("BACKTRAIL_A", "1"),
+            ("BACKTRAIL_B", ""),
+            ("BACKTRAIL_C_TOKEN", "hunter2"),
+            ("PATH", "/usr/bin"),
+            ("BACKTRAIL_QUEUE", "nats://me:pw@host:4222?auth_token=x&b=2"),
+        ];
+        let kept = launch_env(env);
+        let want = [
+            ("BACKTRAIL_A", "1"),
+            ("BACKTRAIL_C_TOKEN", "[redacted]"),
+            ("BACKTRAIL_QUEUE", "nats://***@host:4222?auth_token=***&b=2"),
+        ];
+        let want = want.map(|(k, v)| (k.to_owned(), v.to_owned()));
+        assert_eq!(kept, BTreeMap::from(want));
+    }
+}
