@@ -22,5 +22,7 @@ pub mod prune;
 pub mod verify;
 pub mod size;
 pub mod doctor;
+pub mod redact;
+pub mod process;
 pub mod run;
 pub mod workflow;
