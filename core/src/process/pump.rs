@@ -22,8 +22,8 @@ const READ: usize = 64 * 1024;
 const UNDER_WAY: usize = 8;
 /// How long pipes may stay open and silent after all processes have gone.
 const SILENT: Duration = Duration::from_secs(2);
-/// The same where processes stay on purpose.
-const SILENT_KEPT: Duration = Duration::from_millis(100);
+/// More than this no pipe holds: who still writes is not one of those that have gone.
+const LEFT_BEHIND: usize = 1 << 20;
 /// How long to wait when a tee takes nothing at the moment.
 const FULL: Duration = Duration::from_millis(10);
 
@@ -106,8 +106,9 @@ pub(super) fn pump(child: &mut Child, stdin: Vec<u8>, tee: Tee, keep: bool) -> i
         rustix::io::ioctl_fionbio(&input.pipe, true)?;
     }
     let sources = [out, err].into_iter().flatten().collect();
-    let silent = if keep { SILENT_KEPT } else { SILENT };
-    let pump = Pump { input, sources, wake: Some(wake), send: Some(send), silent };
+    // What the command itself has written is there when it has gone.
+    let silent = if keep { Duration::ZERO } else { SILENT };
+    let pump = Pump { input, sources, wake: Some(wake), send: Some(send), silent, after: 0 };
     std::thread::Builder::new().name("attempt-output".to_owned()).spawn(move || pump.run())?;
     Ok(Pumped { items, gone })
 }
@@ -140,13 +141,16 @@ struct Pump {
     /// Until nobody listens.
     send: Option<mpsc::Sender<Item>>,
     silent: Duration,
+    /// Bytes read since the processes are gone.
+    after: usize,
 }
 
 impl Pump {
     fn run(mut self) {
         let mut buf = vec![0; READ];
         while !self.sources.is_empty() || self.input.is_some() {
-            let Some(ready) = self.poll() else {
+            let ready = self.poll().filter(|_| self.send.is_none() || self.after <= LEFT_BEHIND);
+            let Some(ready) = ready else {
                 self.tell(Item::Held);
                 self.send = None;
                 self.sources.iter_mut().for_each(|s| s.tee = None);
@@ -200,6 +204,9 @@ impl Pump {
         };
         if n == 0 {
             return ControlFlow::Break(());
+        }
+        if self.wake.is_none() {
+            self.after += n;
         }
         let stream = source.stream;
         let copied = source.copy(&buf[..n]);
