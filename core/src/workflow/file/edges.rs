@@ -9,6 +9,8 @@ use crate::workflow::finding::{Code, Finding, Span, Spanned};
 
 /// The most often a loop may be taken.
 const MAX_LOOP: u64 = 100_000;
+/// How many loops a workflow may have: their bodies are compared pair by pair.
+const MAX_LOOPS: usize = 1_000;
 
 /// An edge before its loop has its limit.
 pub(super) struct Draft {
@@ -54,6 +56,12 @@ pub(super) fn with_loops(r: &mut Reader, drafts: Vec<Draft>) -> Vec<Edge> {
             let text = format!("loop {:?} has max {known} already, not {max}", name.value);
             r.add(Finding::new(Code::BadEdge, span, text));
         }
+    }
+    if limits.len() > MAX_LOOPS {
+        let text = format!("{} loops, at most {MAX_LOOPS} are allowed", limits.len());
+        let span = drafts.first().map(|d| d.edge.span).unwrap_or_default();
+        r.add(Finding::new(Code::TooLarge, span, text));
+        return Vec::new();
     }
     let finish = |draft: Draft| {
         let mut edge = draft.edge;

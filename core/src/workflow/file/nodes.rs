@@ -1,6 +1,8 @@
 //! Nodes: the keys of all, and those of each kind.
 
-use super::definition::{HumanSpec, Kind, Node, ParallelSpec, Posture, ReviewSpec, Strategy};
+use super::definition::{
+    AnswerSpec, HumanSpec, Kind, Node, ParallelSpec, Posture, ReviewSpec, Strategy,
+};
 use super::fields::{Fields, Reader, templated};
 use super::yaml::{self, Key, Yaml};
 use super::{inputs, run};
@@ -77,7 +79,7 @@ fn human(r: &mut Reader, f: &Fields<'_>) -> Option<HumanSpec> {
     let questions: Vec<_> = entries.iter().map(|(k, v)| (k.text.clone(), templated(v))).collect();
     let answers = match f.get("answers") {
         Some(node) => inputs::answers(r, node),
-        None => questions.iter().map(|(key, _)| (key.clone(), run::text_answer())).collect(),
+        None => questions.iter().map(|(key, _)| (key.clone(), AnswerSpec::text())).collect(),
     };
     Some(HumanSpec { questions, answers })
 }

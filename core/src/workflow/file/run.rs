@@ -1,8 +1,6 @@
 //! The keys of a `run` node, which a companion has as well.
 
-use super::definition::{
-    AnswerSpec, Background, Command, OutputMode, Retry, RunSpec, Template, ValueType,
-};
+use super::definition::{Background, Command, OutputMode, Retry, RunSpec, Template};
 use super::fields::{Fields, Reader};
 use super::read::{env, nonzero, secrets};
 use super::yaml::{Node, Yaml};
@@ -22,17 +20,6 @@ pub(super) const KEYS: [&str; 12] = [
     "background",
     "retry",
 ];
-
-/// What is asked for under a question key when the file names no answers.
-pub(super) fn text_answer() -> AnswerSpec {
-    AnswerSpec {
-        value_type: ValueType::String,
-        required: true,
-        choices: Vec::new(),
-        default: None,
-        text: None,
-    }
-}
 
 pub(super) fn run(r: &mut Reader, f: &Fields<'_>) -> Option<RunSpec> {
     let command = r.required(f, "command").and_then(|n| command(r, n));
