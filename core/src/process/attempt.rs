@@ -6,8 +6,12 @@ use std::time::Duration;
 
 use super::alive::Alive;
 use super::env::Environment;
+use super::output::{MAX_OUTPUT, Reported, bad, reported, text};
 use super::pump::Tee;
-use crate::error::Error;
+use crate::error::{Error, Result};
+
+/// What messages call the kept part of standard output.
+const WHAT: &str = "standard output";
 
 /// What is executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +104,8 @@ pub enum Cause {
     Timeout,
     /// Somebody asked, for this reason.
     Stopped(String),
+    /// It wanted to talk to a terminal that it does not have, and would wait for ever.
+    WantsTerminal,
 }
 
 /// A process and what it executes. The command may hold secrets: redact it.
@@ -118,6 +124,25 @@ pub struct Captured {
     pub bytes: Vec<u8>,
     /// There was more.
     pub cut: bool,
+}
+
+impl Captured {
+    /// The object that standard output holds; `schema-validation` when it holds none.
+    pub fn object(&self) -> Result<Reported> {
+        self.check_size()?;
+        reported(&self.bytes, WHAT)
+    }
+
+    /// Standard output as text; `schema-validation` when it is none.
+    pub fn text(&self) -> Result<&str> {
+        self.check_size()?;
+        text(&self.bytes, WHAT)
+    }
+
+    fn check_size(&self) -> Result<()> {
+        let why = format!("more than {MAX_OUTPUT} bytes were written");
+        if self.cut { Err(bad(WHAT, &why, (1, 1))) } else { Ok(()) }
+    }
 }
 
 /// How an attempt ended. It has ended when the command, what it left behind and their

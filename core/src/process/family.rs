@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, kill_process_group,
@@ -36,6 +36,8 @@ pub(super) struct Family {
     main: u32,
     started: u64,
     words: Vec<Vec<u8>>,
+    /// The group has had no member: its number may be another's from now on.
+    over: Arc<AtomicBool>,
     seen: HashSet<(u32, u64)>,
 }
 
@@ -82,14 +84,27 @@ impl Family {
             main,
             started: fsx::proc::process(main).map_or(0, |p| p.start),
             words: words(&identity.run, Some(&identity.execution)),
+            over: Arc::default(),
             seen: HashSet::new(),
         }
+    }
+
+    /// Whether the group has had no member when somebody looked.
+    pub(super) fn over(&self) -> Arc<AtomicBool> {
+        self.over.clone()
+    }
+
+    fn in_group(&self, p: &Process) -> bool {
+        p.group == self.main && !self.over.load(Ordering::SeqCst)
     }
 
     /// Looks who lives, remembers them, and reaps what was ours and has ended. Blocks.
     pub(super) fn look(&mut self) -> Living {
         let all = fsx::proc::processes();
         let me = std::process::id();
+        if !all.iter().any(|p| p.group == self.main) {
+            self.over.store(true, Ordering::SeqCst);
+        }
         let members = self.members(&all, me);
         let mut living = Living::default();
         for process in all.iter().filter(|p| p.pid != me && members.contains(&p.pid)) {
@@ -97,7 +112,7 @@ impl Family {
             match process {
                 p if p.zombie && p.parent == me && p.pid != self.main => reap(p.pid),
                 p if p.zombie => {}
-                p if p.group == self.main => living.group.push(*p),
+                p if self.in_group(p) => living.group.push(*p),
                 p => living.outside.push(*p),
             }
         }
@@ -111,7 +126,7 @@ impl Family {
         let session = all.iter().find(|p| p.pid == me).map_or(0, |p| p.session);
         let user = fsx::user_id();
         let own = |p: &Process| {
-            p.group == self.main
+            self.in_group(p)
                 || p.pid == self.main && p.start == self.started
                 || self.seen.contains(&(p.pid, p.start))
                 || p.start >= self.started

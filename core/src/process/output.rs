@@ -133,9 +133,7 @@ fn read(dir: &Dir, name: &str, what: &str) -> Result<Option<Vec<u8>>> {
 }
 
 fn object(bytes: &[u8], what: &str) -> Result<Map<String, Value>> {
-    let text = std::str::from_utf8(bytes)
-        .map_err(|e| bad(what, "it is not UTF-8", position(bytes, e.valid_up_to())))?;
-    match serde_json::from_str(text) {
+    match serde_json::from_str(text(bytes, what)?) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(other) => {
             let start = bytes.iter().position(|b| !b.is_ascii_whitespace()).unwrap_or(0);
@@ -150,6 +148,12 @@ fn object(bytes: &[u8], what: &str) -> Result<Map<String, Value>> {
     }
 }
 
+/// Bytes as text.
+pub(super) fn text<'b>(bytes: &'b [u8], what: &str) -> Result<&'b str> {
+    std::str::from_utf8(bytes)
+        .map_err(|e| bad(what, "it is not UTF-8", position(bytes, e.valid_up_to())))
+}
+
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -162,7 +166,7 @@ fn kind(value: &Value) -> &'static str {
 }
 
 /// An error in what a command wrote.
-fn bad(what: &str, why: &str, (line, column): (usize, usize)) -> Error {
+pub(super) fn bad(what: &str, why: &str, (line, column): (usize, usize)) -> Error {
     let message = format!("{what}, line {line}, column {column}: {why}");
     Error::failed("schema-validation", message)
         .with_detail("line", line)

@@ -1,6 +1,7 @@
 //! One attempt from start to end: start → stream and watch → stop → nobody left.
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,9 +13,10 @@ use super::attempt::{Attempt, Background, Captured, Cause, End, Named, Outcome, 
 use super::family::{Family, Living, group_gone, kill, signal_group, surely_gone};
 use super::output::MAX_OUTPUT;
 use super::pump::{Item, Pumped, Sink, Stream, Tee, pump};
+use super::start;
 use super::stop::Stop;
 use super::terminal::Terminal;
-use super::{start, wait};
+use super::wait::{self, Waited};
 use crate::error::{Error, Result};
 
 /// What outlives the command has this long to end by itself.
@@ -89,12 +91,13 @@ async fn begin(mut attempt: Attempt) -> Result<(Running, Option<Pumped>, bool)> 
             Stdio::Piped { stdin, tee } => pump(&mut child, stdin, tee, keep).map(Some),
             Stdio::Inherited => Ok(None),
         };
-        let served = pumped.and_then(|p| Ok((p, wait::wait(child, terminal)?)));
+        let served = pumped.and_then(|p| Ok((p, wait::wait(child, inherited, terminal)?)));
         let (pumped, main) = served.map_err(|e| {
             signal_group(group, Signal::KILL);
             failed(e)
         })?;
         let running = Running {
+            over: family.over(),
             family: Arc::new(Mutex::new(family)),
             group,
             main,
@@ -119,7 +122,9 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 struct Running {
     family: Arc<Mutex<Family>>,
     group: Pid,
-    main: oneshot::Receiver<End>,
+    /// The group's number may be another's.
+    over: Arc<AtomicBool>,
+    main: Waited,
     end: Option<End>,
     /// Nothing of it is left to be killed.
     done: bool,
@@ -140,9 +145,10 @@ impl Running {
     async fn supervise(&mut self, deadline: Option<Instant>, stop: &mut Stop) -> Ended {
         let cause = tokio::select! {
             biased;
-            () = ended(&mut self.main, &mut self.end) => None,
+            () = ended(&mut self.main.end, &mut self.end) => None,
             why = stop.wait() => Some(Cause::Stopped(why)),
             () = at(deadline) => Some(Cause::Timeout),
+            () = self.main.wants.wanted() => Some(Cause::WantsTerminal),
         };
         let left = if cause.is_some() {
             self.look().await;
@@ -207,7 +213,7 @@ impl Running {
                     self.killed.push(one);
                 }
             }
-            let _ = timeout(pause, ended(&mut self.main, &mut self.end)).await;
+            let _ = timeout(pause, ended(&mut self.main.end, &mut self.end)).await;
             if self.end.is_some() {
                 sleep(pause).await;
             }
@@ -217,7 +223,7 @@ impl Running {
 
     /// Comes back when the command and its group are gone.
     async fn group_ended(&mut self) {
-        ended(&mut self.main, &mut self.end).await;
+        ended(&mut self.main.end, &mut self.end).await;
         let mut pause = Duration::from_millis(2);
         while !group_gone(self.group) {
             if self.look().await.group.is_empty() {
@@ -229,7 +235,9 @@ impl Running {
     }
 
     fn signal(&self, signal: Signal) {
-        signal_group(self.group, signal);
+        if !self.over.load(Ordering::SeqCst) {
+            signal_group(self.group, signal);
+        }
     }
 
     async fn look(&self) -> Living {

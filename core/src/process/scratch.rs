@@ -2,7 +2,7 @@
 //! that no capture sees them.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::error::{Error, IoContext, Result};
 use crate::fsx::{self, Dir};
@@ -22,16 +22,52 @@ pub struct ScratchPlaces {
 
 impl ScratchPlaces {
     /// The directories that hold the scratch of all runs, best first.
-    fn roots(&self) -> Vec<PathBuf> {
-        let absolute = |p: &Option<PathBuf>| p.clone().filter(|p| p.is_absolute());
-        let user = fsx::user_id();
-        let found = [
-            absolute(&self.state).map(|p| p.join("backtrail/scratch")),
-            absolute(&self.home).map(|p| p.join(".local/state/backtrail/scratch")),
-            absolute(&self.store).map(|p| p.join("scratch")),
-            absolute(&self.temp).map(|p| p.join(format!("backtrail-{user}/scratch"))),
+    fn roots(&self) -> Vec<Root> {
+        let at = |place: &Option<PathBuf>, below: &str| {
+            place.clone().filter(|p| p.is_absolute()).map(|p| p.join(below))
+        };
+        let own = [
+            at(&self.state, "backtrail/scratch"),
+            at(&self.home, ".local/state/backtrail/scratch"),
+            at(&self.store, "scratch"),
         ];
-        found.into_iter().flatten().collect()
+        let mut out: Vec<Root> =
+            own.into_iter().flatten().map(|path| Root { path, among_others: false }).collect();
+        let temp = at(&self.temp, &format!("backtrail-{}", fsx::user_id()));
+        out.extend(temp.map(|path| Root { path, among_others: true }));
+        out
+    }
+}
+
+/// A directory that holds the scratch of all runs.
+struct Root {
+    path: PathBuf,
+    /// It lies where everybody may make names, so that one with ours may be a trap.
+    among_others: bool,
+}
+
+impl Root {
+    fn make(&self) -> std::io::Result<Dir> {
+        fsx::make_private_dirs(&self.path)?;
+        self.open()
+    }
+
+    /// Opens it; it must be ours alone.
+    fn open(&self) -> std::io::Result<Dir> {
+        let dir = match (self.path.parent(), self.path.file_name()) {
+            (Some(parent), Some(name)) if self.among_others => {
+                Dir::open(parent)?.open_dir(name.as_encoded_bytes())?
+            }
+            _ => Dir::open(&self.path)?,
+        };
+        let stat = dir.stat_self()?;
+        if stat.uid != fsx::user_id() {
+            return Err(std::io::Error::new(ErrorKind::PermissionDenied, "it is another user's"));
+        }
+        if stat.mode & 0o077 != 0 {
+            dir.set_mode(0o700)?;
+        }
+        Ok(dir)
     }
 }
 
@@ -50,9 +86,9 @@ impl Scratch {
         }
         let mut why = Vec::new();
         for root in places.roots() {
-            match make(&root, run) {
-                Ok(scratch) => return Ok(scratch),
-                Err(e) => why.push(format!("{}: {e}", root.display())),
+            match root.make().and_then(|dir| below(&dir, run.as_bytes())) {
+                Ok(dir) => return Ok(Self { path: root.path.join(run), dir }),
+                Err(e) => why.push(format!("{}: {e}", root.path.display())),
             }
         }
         let message = format!("no place for the files of a run; {}", why.join("; "));
@@ -64,10 +100,8 @@ impl Scratch {
     pub fn find(places: &ScratchPlaces, run: &str) -> Result<Option<Self>> {
         check_name(run)?;
         for root in places.roots() {
-            let path = root.join(run);
-            let opened = private(&root).and_then(|dir| dir.open_dir(run.as_bytes()));
-            if let Ok(dir) = opened {
-                return Ok(Some(Self { path, dir }));
+            if let Ok(dir) = root.open().and_then(|dir| dir.open_dir(run.as_bytes())) {
+                return Ok(Some(Self { path: root.path.join(run), dir }));
             }
         }
         Ok(None)
@@ -108,8 +142,8 @@ impl Scratch {
     pub fn remove(places: &ScratchPlaces, run: &str) -> Result<()> {
         check_name(run)?;
         for root in places.roots() {
-            let Ok(dir) = private(&root) else { continue };
-            let what = || format!("cannot remove {}", root.join(run).display());
+            let Ok(dir) = root.open() else { continue };
+            let what = || format!("cannot remove {}", root.path.join(run).display());
             dir.remove_tree(run.as_bytes()).context(what)?;
         }
         Ok(())
@@ -164,26 +198,6 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-fn make(root: &Path, run: &str) -> std::io::Result<Scratch> {
-    fsx::make_private_dirs(root)?;
-    let dir = below(&private(root)?, run.as_bytes())?;
-    Ok(Scratch { path: root.join(run), dir })
-}
-
-/// Opens a directory that must be ours alone: in a place that others can write to, one
-/// with our name may be somebody's trap.
-fn private(root: &Path) -> std::io::Result<Dir> {
-    let dir = Dir::open(root)?;
-    let stat = dir.stat_self()?;
-    if stat.uid != fsx::user_id() {
-        return Err(std::io::Error::new(ErrorKind::PermissionDenied, "it is another user's"));
-    }
-    if stat.mode & 0o077 != 0 {
-        dir.set_mode(0o700)?;
-    }
-    Ok(dir)
-}
-
 /// Opens the directory `name`, which is made when it is not there, with mode 0700.
 fn below(dir: &Dir, name: &[u8]) -> std::io::Result<Dir> {
     match dir.make_dir(name, 0o700) {
@@ -199,31 +213,4 @@ fn below(dir: &Dir, name: &[u8]) -> std::io::Result<Dir> {
 
 fn write(dir: &Dir, name: &str, bytes: &[u8]) -> std::io::Result<()> {
     fsx::publish(dir, name.as_bytes(), format!(".tmp-{name}").as_bytes(), bytes, false)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_place_that_can_be_used_is_used_and_found_again() {
-        let temp = tempfile::tempdir().expect("a directory");
-        let at = |name: &str| Some(temp.path().join(name));
-        let blocked = temp.path().join("blocked");
-        std::fs::write(&blocked, b"a file in the way").expect("written");
-        let places =
-            ScratchPlaces { state: Some(blocked), home: at("home"), store: None, temp: at("tmp") };
-        let scratch = Scratch::open(&places, "r1").expect("the home can be used");
-        let files = scratch.attempt("n", 0, 1, b"{}", None).expect("files");
-        assert!(files.input().starts_with(temp.path().join("home/.local/state/backtrail")));
-        assert!(!files.answers().exists() && !files.output().exists());
-        assert!(Scratch::find(&places, "r1").expect("looked").is_some());
-        Scratch::remove(&places, "r1").expect("removed");
-        Scratch::remove(&places, "r1").expect("twice");
-        assert!(Scratch::find(&places, "r1").expect("looked").is_none());
-        for bad in ["", ".", "..", "../x", "a/b"] {
-            assert!(Scratch::open(&places, bad).is_err(), "{bad:?}");
-            assert!(Scratch::remove(&places, bad).is_err(), "{bad:?}");
-        }
-    }
 }

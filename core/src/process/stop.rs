@@ -65,9 +65,10 @@ impl Stop {
     }
 
     async fn wait_for(&mut self, times: u8) -> String {
-        match self.0.wait_for(|asked| asked.times >= times).await {
-            Ok(asked) => asked.why.clone(),
-            Err(_) => std::future::pending().await, // nobody is left who could ask
+        let asked = self.0.wait_for(|asked| asked.times >= times).await;
+        match asked.ok().map(|asked| asked.why.clone()) {
+            Some(why) => why,
+            None => std::future::pending().await, // nobody is left who could ask
         }
     }
 }

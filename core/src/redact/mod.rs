@@ -64,8 +64,9 @@ impl Secrets {
             .match_kind(MatchKind::LeftmostLongest)
             .build(forms.iter().map(|(form, _)| form))
             .map_err(|e| Error::invalid(format!("the secrets cannot be looked for: {e}")))?;
-        let (forms, replacements) = forms.into_iter().unzip();
-        Ok(Redactor(Some(Arc::new(Search { finder, forms, replacements }))))
+        let (forms, replacements): (Vec<_>, _) = forms.into_iter().unzip();
+        let longest = forms.iter().map(Vec::len).max().unwrap_or(0);
+        Ok(Redactor(Some(Arc::new(Search { finder, forms, longest, replacements }))))
     }
 }
 
@@ -77,6 +78,7 @@ struct Search {
     finder: AhoCorasick,
     /// Sorted.
     forms: Vec<Vec<u8>>,
+    longest: usize,
     replacements: Vec<String>,
 }
 

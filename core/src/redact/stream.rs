@@ -56,8 +56,7 @@ impl Search {
 
     /// Where the longest end of `bytes[from..]` begins that a secret begins with.
     fn undecided(&self, bytes: &[u8], from: usize) -> usize {
-        let longest = self.forms.iter().map(Vec::len).max().unwrap_or(0);
-        let first = from.max((bytes.len() + 1).saturating_sub(longest));
+        let first = from.max((bytes.len() + 1).saturating_sub(self.longest));
         (first..bytes.len()).find(|at| self.begins_with(&bytes[*at..])).unwrap_or(bytes.len())
     }
 

@@ -112,3 +112,61 @@ fn input_and_answers_are_there_to_be_read_and_each_attempt_begins_anew() {
     assert_eq!(out, "input.json\n600\n700\n");
     assert_eq!(files.read_output().expect("nothing"), Reported::default());
 }
+
+#[test]
+fn the_first_place_that_can_be_used_is_used_and_found_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| Some(dir.path().join(name));
+    std::fs::write(dir.path().join("blocked"), "a file in the way").expect("written");
+    let places =
+        ScratchPlaces { state: at("blocked"), home: at("home"), store: None, temp: at("tmp") };
+    assert!(Scratch::find(&places, "r1").expect("looked").is_none());
+    assert!(!dir.path().join("home").exists() && !dir.path().join("tmp").exists(), "only looked");
+    let scratch = Scratch::open(&places, "r1").expect("the home can be used");
+    let files = scratch.attempt("n", 0, 1, b"{}", None).expect("files");
+    assert!(files.input().starts_with(dir.path().join("home/.local/state/backtrail/scratch/r1")));
+    assert!(Scratch::find(&places, "r1").expect("looked").is_some());
+    Scratch::remove(&places, "r1").expect("removed");
+    Scratch::remove(&places, "r1").expect("twice");
+    assert!(Scratch::find(&places, "r1").expect("looked").is_none());
+    for bad in ["", ".", "..", "../x", "a/b"] {
+        assert!(Scratch::open(&places, bad).is_err(), "{bad:?}");
+        assert!(Scratch::remove(&places, bad).is_err(), "{bad:?}");
+        assert!(scratch.attempt(bad, 0, 1, b"", None).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_trap_among_temporary_files_is_not_used() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let name = format!("backtrail-{}", rustix::process::geteuid().as_raw());
+    let places = ScratchPlaces { temp: Some(dir.path().to_owned()), ..ScratchPlaces::default() };
+    std::fs::create_dir(dir.path().join("elsewhere")).expect("made");
+    std::os::unix::fs::symlink("elsewhere", dir.path().join(&name)).expect("linked");
+    let e = Scratch::open(&places, "r").expect_err("a link");
+    assert_eq!(e.code(), "no-scratch");
+    std::fs::remove_file(dir.path().join(&name)).expect("removed");
+    std::fs::create_dir(dir.path().join(&name)).expect("made");
+    let theirs = Some(backtrail_tests::host::NOBODY);
+    if std::os::unix::fs::chown(dir.path().join(&name), theirs, theirs).is_ok() {
+        assert!(Scratch::open(&places, "r").is_err(), "another user's");
+    }
+}
+
+#[test]
+fn standard_output_can_be_the_output() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let captured = |text: &str| {
+        let mut attempt = sh(text, dir.path());
+        attempt.capture = true;
+        go(attempt).expect("ran").0.captured
+    };
+    let good = captured(r#"echo '{"a":1,"_tokens":2}'; echo noise >&2"#).object().expect("good");
+    assert_eq!((good.object["a"].as_u64(), good.tokens), (Some(1), Some(2)));
+    assert_eq!(captured("printf 'a\nb'").text().expect("text"), "a\nb");
+    assert_eq!(captured("true").text().expect("text"), "");
+    for text in ["printf 'x\\377'", "head -c 1048577 /dev/zero"] {
+        assert_eq!(captured(text).text().expect_err(text).code(), "schema-validation");
+    }
+    assert_eq!(captured("echo '[]'").object().expect_err("a list").code(), "schema-validation");
+}

@@ -91,6 +91,17 @@ fn the_time_limit_takes_the_children_of_a_shell_along() {
 }
 
 #[test]
+fn an_attempt_can_move_between_threads() {
+    fn movable<T: Send>(future: T) -> T {
+        future
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut sink = Collect::default();
+    let stop = backtrail_core::process::Stop::never();
+    assert!(block_on(movable(run(sh("true", dir.path()), &mut sink, stop))).is_ok());
+}
+
+#[test]
 fn an_attempt_that_is_dropped_is_killed() {
     let dir = tempfile::tempdir().expect("a directory");
     let attempt = sh("echo $$ > pid; sleep 300", dir.path());

@@ -8,7 +8,7 @@ use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use backtrail_core::process::{End, Outcome, Stdio};
+use backtrail_core::process::{Cause, End, Outcome, Stdio};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr, tcgetpgrp};
 
@@ -160,5 +160,54 @@ fn ctrl_z_where_no_shell_could_go_on_does_not_hang() {
     session.type_in("word\n");
     session.expect("got-word");
     session.expect("all-well");
+    session.end();
+}
+
+#[test]
+fn a_command_that_wants_a_terminal_it_does_not_have_is_ended() {
+    const NAME: &str = "terminal::a_command_that_wants_a_terminal_it_does_not_have_is_ended";
+    if at_terminal(NAME) {
+        let outcome = go(sh("read x < /dev/tty", Path::new("/"))).expect("ran").0;
+        assert_eq!(outcome.cause, Some(Cause::WantsTerminal));
+        println!("all-well");
+        return;
+    }
+    let session = Session::start(NAME);
+    session.expect("all-well");
+    session.end();
+}
+
+#[test]
+fn ctrl_z_stops_the_whole_job_and_fg_goes_on() {
+    const NAME: &str = "terminal::ctrl_z_stops_the_whole_job_and_fg_goes_on";
+    const JOB: &str = "BACKTRAIL_TEST_JOB";
+    if std::env::var_os(JOB).is_some() {
+        let outcome = inherited("stty -echo; echo begun; read line; echo got-$line");
+        assert_eq!((outcome.end, in_front()), (End::Code(0), true));
+        println!("all-well");
+        return;
+    }
+    if at_terminal(NAME) {
+        // the shell of this session, which gives the job a group of its own
+        let exe = std::env::current_exe().expect("this test");
+        let mut shell = Command::new("bash");
+        shell.args(["--norc", "--noprofile", "-i"]).env("PS1", "prompt> ").env("JOB", exe);
+        assert!(shell.status().expect("bash is there").success());
+        return;
+    }
+    let mut session = Session::start(NAME);
+    session.expect("prompt> ");
+    session.type_in(&format!("{JOB}=1 \"$JOB\" {NAME} --exact --nocapture\n"));
+    session.expect("begun");
+    session.type_in("\x1a");
+    session.expect("Stopped");
+    session.type_in("echo shell-$((40 + 2))\n");
+    session.expect("shell-42");
+    session.type_in("fg\n");
+    std::thread::sleep(Duration::from_millis(500));
+    session.type_in("word\n");
+    session.expect("got-word");
+    session.expect("all-well");
+    session.type_in("exit 0\n");
     session.end();
 }
