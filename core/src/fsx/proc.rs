@@ -63,12 +63,22 @@ pub fn process_owner(pid: u32) -> Option<u32> {
 /// True if `pid` was started with all of these `NAME=value` in its environment. False
 /// where reading it is not allowed.
 pub fn process_has(pid: u32, variables: &[Vec<u8>]) -> bool {
-    let Ok(file) = std::fs::File::open(format!("/proc/{pid}/environ")) else { return false };
-    let mut all = Vec::new();
-    if file.take(MAX_ENVIRONMENT).read_to_end(&mut all).is_err() {
-        return false;
-    }
+    let all = environment(pid);
     variables.iter().all(|v| all.split(|b| *b == 0).any(|e| e == &v[..]))
+}
+
+/// The value with which `pid` was started of a variable.
+pub fn process_variable(pid: u32, name: &str) -> Option<Vec<u8>> {
+    let all = environment(pid);
+    let mut entries = all.split(|b| *b == 0);
+    entries.find_map(|e| e.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec))
+}
+
+fn environment(pid: u32) -> Vec<u8> {
+    let mut all = Vec::new();
+    let file = std::fs::File::open(format!("/proc/{pid}/environ"));
+    let read = file.and_then(|f| f.take(MAX_ENVIRONMENT).read_to_end(&mut all));
+    if read.is_ok() { all } else { Vec::new() }
 }
 
 /// The command line of `pid`, shortened, or its program's name in brackets.

@@ -2,7 +2,7 @@
 //! parents, by what we saw before, and by the run's words in their environment.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::{
@@ -18,6 +18,10 @@ use crate::fsx::proc::Process;
 static ADOPTS: AtomicBool = AtomicBool::new(false);
 /// The commands of this process that run now.
 static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+/// How many are being started, and are not yet among those.
+static STARTING: AtomicUsize = AtomicUsize::new(0);
+/// The groups of commands whose processes stayed on purpose.
+static KEPT: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// Makes this process the new parent of every orphaned descendant, so that a command's
 /// processes are found even when they leave its group and session and drop their
@@ -31,9 +35,28 @@ pub fn adopt_orphans() -> bool {
     ADOPTS.load(Ordering::SeqCst)
 }
 
+/// Held while a command is started: until its family is known, its process could be taken
+/// for another's.
+pub(super) struct Starting(());
+
+impl Starting {
+    /// Begins.
+    pub(super) fn begin() -> Self {
+        STARTING.fetch_add(1, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        STARTING.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// The processes of one attempt.
 pub(super) struct Family {
     main: u32,
+    group: Pid,
     started: u64,
     words: Vec<Vec<u8>>,
     /// The group has had no member: its number may be another's from now on.
@@ -79,9 +102,10 @@ impl Family {
     /// The family of a command that has just been started.
     pub(super) fn new(group: Pid, identity: &Identity) -> Self {
         let main = group.as_raw_nonzero().get().unsigned_abs();
-        running().push(main);
+        lock(&RUNNING).push(main);
         Self {
             main,
+            group,
             started: fsx::proc::process(main).map_or(0, |p| p.start),
             words: words(&identity.run, Some(&identity.execution)),
             over: Arc::default(),
@@ -102,9 +126,10 @@ impl Family {
     pub(super) fn look(&mut self) -> Living {
         let all = fsx::proc::processes();
         let me = std::process::id();
-        if !all.iter().any(|p| p.group == self.main) {
+        if group_gone(self.group) {
             self.over.store(true, Ordering::SeqCst);
         }
+        reap_kept(&all, me);
         let members = self.members(&all, me);
         let mut living = Living::default();
         for process in all.iter().filter(|p| p.pid != me && members.contains(&p.pid)) {
@@ -121,8 +146,9 @@ impl Family {
 
     /// The ids of all that belong to the family, the command included.
     fn members(&self, all: &[Process], me: u32) -> HashSet<u32> {
-        let others = running().clone();
-        let alone = others.iter().all(|m| *m == self.main);
+        let starting = STARTING.load(Ordering::SeqCst) > 0;
+        let others = lock(&RUNNING).clone();
+        let alone = !starting && others.iter().all(|m| *m == self.main);
         let session = all.iter().find(|p| p.pid == me).map_or(0, |p| p.session);
         let user = fsx::user_id();
         let own = |p: &Process| {
@@ -148,10 +174,13 @@ impl Family {
         members
     }
 
-    /// A process that we adopted and never started: it left our session, and no other
-    /// command runs whose it could be.
+    /// A process that we adopted and never started: it left our session, or belongs to
+    /// an engine below us that is gone; and no other command runs whose it could be.
     fn is_orphan(&self, p: &Process, me: u32, session: u32, alone: bool) -> bool {
-        alone && p.parent == me && p.session != session && ADOPTS.load(Ordering::SeqCst)
+        let adopted = alone && p.parent == me && ADOPTS.load(Ordering::SeqCst);
+        let execution = |pid| fsx::proc::process_variable(pid, "BACKTRAIL_EXECUTION_ID");
+        let nested = || execution(p.pid).is_some_and(|e| execution(me) != Some(e));
+        adopted && (p.session != session || nested())
     }
 
     fn has_words(&self, p: &Process, user: u32) -> bool {
@@ -183,7 +212,7 @@ pub(super) fn group_gone(group: Pid) -> bool {
 
 impl Drop for Family {
     fn drop(&mut self) {
-        running().retain(|m| *m != self.main);
+        lock(&RUNNING).retain(|m| *m != self.main);
     }
 }
 
@@ -203,8 +232,20 @@ pub(super) fn words(run: &str, execution: Option<&str>) -> Vec<Vec<u8>> {
     out
 }
 
-fn running() -> std::sync::MutexGuard<'static, Vec<u32>> {
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(list: &'static Mutex<Vec<u32>>) -> std::sync::MutexGuard<'static, Vec<u32>> {
+    list.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Remembers that the processes of this group stay, so that those that end are reaped.
+pub(super) fn keep(group: Pid) {
+    lock(&KEPT).push(group.as_raw_nonzero().get().unsigned_abs());
+}
+
+fn reap_kept(all: &[Process], me: u32) {
+    let kept = lock(&KEPT).clone();
+    all.iter().filter(|p| p.zombie && p.parent == me && kept.contains(&p.group)).for_each(|p| {
+        reap(p.pid);
+    });
 }
 
 fn reap(pid: u32) {

@@ -10,7 +10,9 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::attempt::{Attempt, Background, Captured, Cause, End, Named, Outcome, Stdio};
-use super::family::{Family, Living, group_gone, kill, signal_group, surely_gone};
+use super::family::{
+    Family, Living, Starting, group_gone, keep, kill, named, signal_group, surely_gone,
+};
 use super::output::MAX_OUTPUT;
 use super::pump::{Item, Pumped, Sink, Stream, Tee, pump};
 use super::start;
@@ -80,15 +82,17 @@ async fn begin(mut attempt: Attempt) -> Result<(Running, Option<Pumped>, bool)> 
         );
         let inherited = matches!(stdio, Stdio::Inherited);
         let terminal = if inherited { Terminal::open() } else { None };
+        let starting = Starting::begin();
         let mut child = start::start(&attempt, inherited)?;
         let failed = |e: std::io::Error| {
             Error::failed("command-not-started", format!("cannot serve a command: {e}"))
         };
         let group = wait::pid_of(&child).ok_or_else(|| failed(std::io::ErrorKind::Other.into()))?;
         let family = Family::new(group, &attempt.identity);
-        let keep = attempt.background == Background::Keep;
+        drop(starting);
+        let kept = attempt.background == Background::Keep;
         let pumped = match stdio {
-            Stdio::Piped { stdin, tee } => pump(&mut child, stdin, tee, keep).map(Some),
+            Stdio::Piped { stdin, tee } => pump(&mut child, stdin, tee, kept).map(Some),
             Stdio::Inherited => Ok(None),
         };
         let served = pumped.and_then(|p| Ok((p, wait::wait(child, inherited, terminal)?)));
@@ -104,7 +108,7 @@ async fn begin(mut attempt: Attempt) -> Result<(Running, Option<Pumped>, bool)> 
             end: None,
             done: false,
             grace: attempt.grace,
-            keep,
+            keep: kept,
             killed: Vec::new(),
         };
         Ok((running, pumped, attempt.capture))
@@ -164,13 +168,14 @@ impl Running {
 
     /// What outlived the command ends by itself, or is stopped.
     async fn leftovers(&mut self, stop: &mut Stop) -> Living {
-        if self.keep || surely_gone(self.group) {
+        if self.keep {
+            keep(self.group);
             return Living::default();
         }
         let deadline = Instant::now() + LINGER;
         let mut pause = Duration::from_millis(5);
         loop {
-            let living = self.look().await;
+            let living = self.look_well().await;
             if living.is_empty() {
                 return living;
             }
@@ -202,13 +207,13 @@ impl Running {
         let deadline = Instant::now() + STUCK;
         let mut pause = Duration::from_millis(5);
         loop {
-            let living = self.look().await;
+            let living = self.look_well().await;
             let done = living.is_empty() && self.end.is_some();
             if done || Instant::now() >= deadline {
                 return living;
             }
             kill(living.all());
-            for one in living.outside.iter().map(super::family::named) {
+            for one in living.outside.iter().map(named) {
                 if !self.killed.iter().any(|k| k.pid == one.pid) {
                     self.killed.push(one);
                 }
@@ -238,6 +243,16 @@ impl Running {
         if !self.over.load(Ordering::SeqCst) {
             signal_group(self.group, signal);
         }
+    }
+
+    /// Looks, and once more when nobody was there: a list of processes is no picture of
+    /// one moment, and who forks all the time may be missed.
+    async fn look_well(&self) -> Living {
+        if self.end.is_some() && surely_gone(self.group) {
+            return Living::default();
+        }
+        let first = self.look().await;
+        if first.is_empty() { self.look().await } else { first }
     }
 
     async fn look(&self) -> Living {

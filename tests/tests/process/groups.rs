@@ -126,3 +126,43 @@ fn many_attempts_leave_nothing_to_reap() {
         assert_eq!(zombies(), 0);
     });
 }
+
+#[test]
+fn what_an_engine_below_left_behind_does_not_outlive_the_attempt() {
+    const NAME: &str = "groups::what_an_engine_below_left_behind_does_not_outlive_the_attempt";
+    const INNER: &str = "BACKTRAIL_TEST_INNER";
+    if let Some(dir) = std::env::var_os(INNER) {
+        // the engine below: its command has a group and words of its own
+        go(sh("echo $$ > pid; sleep 300", std::path::Path::new(&dir))).expect("ran");
+        return;
+    }
+    alone(NAME, || {
+        let dir = tempfile::tempdir().expect("a directory");
+        let exe = std::env::current_exe().expect("this test");
+        let text = format!(
+            "{INNER}=$PWD {} {NAME} --exact > /dev/null & while ! [ -s pid ]; do sleep 0.01; done; \
+             kill -9 $!; wait",
+            exe.display()
+        );
+        let (outcome, ..) = go(sh(&text, dir.path())).expect("ran");
+        let pid = wait_for(&dir.path().join("pid"));
+        assert!(!lives(&pid), "{outcome:?}");
+        assert!(outcome.killed.iter().any(|k| k.pid.to_string() == pid), "{outcome:?}");
+    });
+}
+
+#[test]
+fn a_group_that_forks_all_the_time_is_stopped() {
+    alone("groups::a_group_that_forks_all_the_time_is_stopped", || {
+        let dir = tempfile::tempdir().expect("a directory");
+        // each hands on to the next in a session of its own and ends, for 30 seconds
+        let text = "echo 'n=$1; [ $n -lt 3000 ] || exit; echo x >> log; sleep 0.01; \
+                    setsid sh next $((n+1)) &' > next; setsid sh next 0 &";
+        let (outcome, ..) = go(sh(text, dir.path())).expect("ran");
+        assert!(!outcome.killed.is_empty() && outcome.left.is_empty(), "{outcome:?}");
+        let size = || std::fs::read(dir.path().join("log")).expect("log").len();
+        let before = size();
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(size(), before);
+    });
+}
