@@ -11,6 +11,7 @@ use backtrail_core::clock::{Cancel, Context, Host, Timestamp};
 use backtrail_core::error::{Error, Kind, Result};
 use backtrail_core::ids::Chain;
 use backtrail_core::store::Store;
+use backtrail_core::tasks::blocking;
 use backtrail_core::workspace::root::{self, Root};
 
 use serde_json::{Value, json};
@@ -41,7 +42,7 @@ impl App {
     /// Sets all up; opens nothing yet.
     pub(crate) fn new(env: Env, common: Common, overrides: Vec<Override>) -> Self {
         let bar = Arc::new(Bar::new(env.stderr_terminal && !common.quiet));
-        let out = Output::new(&env, common.json, common.quiet, Arc::clone(&bar));
+        let out = Output::new(&env, &common, Arc::clone(&bar));
         let ctx = Context {
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
@@ -225,13 +226,4 @@ impl Place {
 /// A host path for a message.
 pub(crate) fn quoted(path: &Path) -> String {
     backtrail_core::path::quoted(path.as_os_str().as_encoded_bytes())
-}
-
-/// Runs blocking file work on the pool.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|e| Error::failed("panicked", "an operation ended unexpectedly").with_source(e))?
 }

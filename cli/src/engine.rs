@@ -8,8 +8,9 @@ use backtrail_core::error::{Error, Result};
 use backtrail_core::fsx;
 use backtrail_core::observe;
 use backtrail_core::restore;
+use backtrail_core::tasks::blocking;
 
-use crate::context::{App, Place, blocking, quoted};
+use crate::context::{App, Place, quoted};
 
 impl App {
     /// How a recorder works. With `make`, directories of ours that lie in the workspace

@@ -2,6 +2,7 @@
 //! document with `--json`, and errors in one shape.
 
 pub(crate) mod format;
+mod pasted;
 
 use std::error::Error as _;
 use std::io::{self, Write};
@@ -11,8 +12,11 @@ use backtrail_core::error::Error;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::args::Common;
 use crate::env::Env;
 use crate::exit::{self, Code};
+use crate::output::pasted::Pasted;
+pub(crate) use crate::output::pasted::shell;
 use crate::progress::Bar;
 
 /// What a piece of text is, for its colour.
@@ -52,6 +56,7 @@ pub(crate) struct Output {
     pretty: bool,
     colour: bool,
     colour_errors: bool,
+    pasted: Pasted,
     sink: Mutex<Sink>,
     bar: Arc<Bar>,
 }
@@ -63,15 +68,16 @@ struct Sink {
 
 impl Output {
     /// A printer for this command line and environment.
-    pub(crate) fn new(env: &Env, json: bool, quiet: bool, bar: Arc<Bar>) -> Self {
+    pub(crate) fn new(env: &Env, common: &Common, bar: Arc<Bar>) -> Self {
         let colours = env.raw("NO_COLOR").is_none()
             && env.raw("TERM").is_none_or(|t| t.as_os_str() != "dumb");
         Self {
-            json,
-            quiet,
+            json: common.json,
+            quiet: common.quiet,
             pretty: env.stdout_terminal,
             colour: colours && env.stdout_terminal,
             colour_errors: colours && env.stderr_terminal,
+            pasted: Pasted::new(common),
             sink: Mutex::new(Sink { out: io::BufWriter::new(io::stdout()), failed: None }),
             bar,
         }
@@ -95,7 +101,7 @@ impl Output {
     /// One line that tells what a command did; nothing when quiet.
     pub(crate) fn summary(&self, text: impl AsRef<str>) {
         if !self.quiet {
-            self.line(text);
+            self.line(self.pasted.text(text.as_ref()));
         }
     }
 
@@ -124,7 +130,7 @@ impl Output {
     /// Something a person should know; on standard error.
     pub(crate) fn notice(&self, text: impl AsRef<str>) {
         if !self.quiet {
-            self.error_line(text.as_ref());
+            self.error_line(&self.pasted.text(text.as_ref()));
         }
     }
 
@@ -144,7 +150,7 @@ impl Output {
     /// An error: message, causes and hint on standard error, or as JSON.
     pub(crate) fn error(&self, error: &Error, code: Code) {
         if self.json {
-            self.json(&failure(error, code));
+            self.json(&self.failure(error, code));
             return;
         }
         let mut text = format!("{} {}", self.heading(Paint::Bad, "error:"), error.message());
@@ -155,9 +161,15 @@ impl Output {
             text.push_str(&format!("\n  caused by: {cause}"));
         }
         if let Some(hint) = error.hint() {
+            let hint = self.pasted.text(hint);
             text.push_str(&format!("\n  {} {hint}", self.heading(Paint::Good, "hint:")));
         }
         self.error_line(&text);
+    }
+
+    /// An error as JSON.
+    pub(crate) fn failure(&self, error: &Error, code: Code) -> Value {
+        failure(error, code, &self.pasted)
     }
 
     /// Flushes. The code to end with instead, when standard output failed.
@@ -225,12 +237,12 @@ fn causes(error: &Error) -> Vec<String> {
 }
 
 /// `{"error": {"code", "message", "hint"?, "paths"?, …}, "exit_code"}`.
-pub(crate) fn failure(error: &Error, code: Code) -> Value {
+fn failure(error: &Error, code: Code, pasted: &Pasted) -> Value {
     let mut map = Map::new();
     map.insert("code".into(), error.code().into());
     map.insert("message".into(), error.message().into());
     if let Some(hint) = error.hint() {
-        map.insert("hint".into(), hint.into());
+        map.insert("hint".into(), pasted.text(hint).into());
     }
     if !error.paths().is_empty() {
         map.insert("paths".into(), error.paths().into());
@@ -267,7 +279,7 @@ mod tests {
             .with_detail("previous", "1234")
             .with_source(io::Error::other("disk"));
         assert_eq!(
-            failure(&e, exit::REFUSED),
+            failure(&e, exit::REFUSED, &Pasted::default()),
             json!({
                 "error": {
                     "code": "label-exists", "message": "label x exists",

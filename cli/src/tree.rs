@@ -95,16 +95,5 @@ pub(crate) async fn find(store: &dyn Store, s: &Snapshot, path: &RelPath) -> Res
             .with_paths([path.text().into_owned()])
             .with_hint(format!("backtrail show {} --files", s.id))
     };
-    let mut dir = s.root.clone();
-    let mut names = path.segments().peekable();
-    while let Some(name) = names.next() {
-        let tree = content::load_tree(store, &dir).await?;
-        let entry = tree.get(name).ok_or_else(none)?;
-        match (&entry.body, names.peek()) {
-            (_, None) => return Ok(entry.clone()),
-            (Body::Dir(r), Some(_)) => dir = r.clone(),
-            (_, Some(_)) => return Err(none()),
-        }
-    }
-    Err(Error::invalid("the root of a snapshot is not an entry of it"))
+    content::entry_at(store, &s.root, path).await?.ok_or_else(none)
 }

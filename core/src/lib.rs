@@ -6,6 +6,7 @@ pub mod error;
 pub mod ids;
 pub mod path;
 pub mod clock;
+pub mod tasks;
 pub mod fsx;
 pub mod store;
 pub mod object;

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 
 use backtrail_core::error::{Error, Result};
 use backtrail_core::ids::Digest;
+use backtrail_core::tasks;
 
 use super::fs::{self, Root};
 use super::handle::{Handle, locked};
@@ -15,6 +16,9 @@ use super::publish;
 
 /// Up to this many objects a barrier syncs file by file, above it once for all.
 const SYNC_EACH: usize = 8;
+/// Threads that give names, and how many names one of them gives at least.
+const NAMERS: usize = 4;
+const NAME_ALONE: usize = 512;
 
 /// An object staged and not yet under its final name.
 #[derive(Clone, Debug)]
@@ -32,7 +36,10 @@ pub(super) struct Staged {
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     pub(super) staged: HashMap<Digest, Staged>,
-    pub(super) bytes: u64,
+    /// Objects and bytes staged since the last barrier began. What a running barrier
+    /// names is not among them, so that nobody who puts meanwhile waits for it.
+    pub(super) fresh: usize,
+    pub(super) fresh_bytes: u64,
     /// Objects that a failed barrier gave up, and why: `flush` must not be Ok before
     /// they were put again.
     pub(super) lost: HashMap<Digest, String>,
@@ -40,9 +47,7 @@ pub(super) struct Pending {
 
 impl Pending {
     pub(super) fn take(&mut self, digest: &Digest) -> Option<Staged> {
-        let staged = self.staged.remove(digest)?;
-        self.bytes = self.bytes.saturating_sub(staged.stored);
-        Some(staged)
+        self.staged.remove(digest)
     }
 }
 
@@ -77,7 +82,8 @@ impl Handle {
     pub(super) fn run_barrier(&self, root: &Root) -> Result<()> {
         let _one = locked(&self.barrier);
         let work: Vec<(Digest, Staged)> = {
-            let pending = locked(&self.pending);
+            let mut pending = locked(&self.pending);
+            (pending.fresh, pending.fresh_bytes) = (0, 0);
             pending.staged.iter().map(|(d, s)| (*d, s.clone())).collect()
         };
         if work.is_empty() {
@@ -103,18 +109,31 @@ impl Handle {
             self.sync.everything(&top).map_err(failed)?;
         }
         self.reach("store.object.synced")?;
-        let mut dirs = BTreeSet::new();
-        for (digest, staged) in work {
-            match self.name(root, &top, digest, staged) {
-                Ok(dir) => {
-                    dirs.insert(dir);
-                }
-                // One object without a name keeps no other from its own.
-                Err(e) => self.lose(root, digest, e.message()),
-            }
-            self.reach("store.object.named")?;
-        }
+        let dirs = self.name_all(root, &top, work)?;
         self.sync_names(root, &top, &dirs).map_err(failed)
+    }
+
+    /// Names everything, on a few threads: renames in different directories do not wait
+    /// for each other. The directories that got names.
+    fn name_all(
+        &self,
+        root: &Root,
+        top: &OwnedFd,
+        work: &[(Digest, Staged)],
+    ) -> Result<BTreeSet<String>> {
+        let name_some = |work: &[(Digest, Staged)]| {
+            let mut dirs = Vec::with_capacity(work.len());
+            for (digest, staged) in work {
+                match self.name(root, top, digest, staged) {
+                    Ok(dir) => dirs.push(dir),
+                    // One object without a name keeps no other from its own.
+                    Err(e) => self.lose(root, digest, e.message()),
+                }
+                self.reach("store.object.named")?;
+            }
+            Ok(dirs)
+        };
+        Ok(tasks::split(work, NAMERS, NAME_ALONE, name_some)?.into_iter().collect())
     }
 
     fn sync_names(&self, root: &Root, top: &OwnedFd, dirs: &BTreeSet<String>) -> io::Result<()> {

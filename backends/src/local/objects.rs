@@ -22,7 +22,7 @@ use super::handle::{Handle, locked};
 /// The directory of all objects.
 pub(super) const DIR: &str = "workspace-objects";
 /// A put that makes more than this pending runs the barrier itself.
-const MAX_PENDING: usize = 16_384;
+const MAX_PENDING: usize = 8_192;
 const MAX_PENDING_BYTES: u64 = 512 * 1024 * 1024;
 /// The unit in which local file systems hand out space.
 const BLOCK: usize = 4096;
@@ -128,7 +128,7 @@ impl Handle {
         }
         let full = {
             let pending = locked(&self.pending);
-            pending.staged.len() > MAX_PENDING || pending.bytes > MAX_PENDING_BYTES
+            pending.fresh > MAX_PENDING || pending.fresh_bytes > MAX_PENDING_BYTES
         };
         if full {
             self.run_barrier(&root)?;
@@ -203,14 +203,16 @@ impl Handle {
         };
         let mut pending = locked(&self.pending);
         pending.lost.remove(&object.digest());
-        let before = pending.staged.insert(object.digest(), staged);
-        pending.bytes += need;
-        drop(pending);
-        if let Some(before) = before {
-            // Another task of this handle staged the same content meanwhile.
-            remove(root, &dir_of(&object.digest()), &before.temp);
-            let mut pending = locked(&self.pending);
-            pending.bytes = pending.bytes.saturating_sub(before.stored);
+        if let Some(first) = pending.staged.get_mut(&object.digest()) {
+            // Another task of this handle staged the same content meanwhile. Its file
+            // stays: a barrier may be about to give it its name.
+            first.drop_other |= first.compressed == compressed && staged.drop_other;
+            drop(pending);
+            remove(root, &dir, &temp);
+        } else {
+            pending.staged.insert(object.digest(), staged);
+            pending.fresh += 1;
+            pending.fresh_bytes += need;
         }
         Ok(need)
     }

@@ -4,9 +4,12 @@
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use backtrail_core::error::Kind;
+use backtrail_core::clock::Faults;
+use backtrail_core::error::{Kind, Result};
 use backtrail_core::ids::{Digest, RunId, WorkspaceKey};
 use backtrail_core::object::codec;
 use backtrail_core::store::{
@@ -272,4 +275,53 @@ async fn garbage_in_lock_files_breaks_no_lock() {
     assert!(third.token() > second.token());
     drop(second);
     third.check().expect("still held");
+}
+
+/// Holds the first put back until a barrier has chosen what it will name.
+struct Race {
+    first: AtomicBool,
+    staged: mpsc::Sender<()>,
+    release: Mutex<mpsc::Receiver<()>>,
+    synced: mpsc::Sender<()>,
+    stored: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Faults for Race {
+    fn reach(&self, point: &str) -> Result<()> {
+        if point == "store.object.staged" && !self.first.swap(true, Ordering::SeqCst) {
+            self.staged.send(()).expect("heard");
+            self.release.lock().expect("a lock").recv().expect("released");
+        }
+        if point == "store.object.synced" {
+            self.synced.send(()).expect("heard");
+            self.stored.lock().expect("a lock").recv().expect("stored");
+        }
+        Ok(())
+    }
+}
+
+/// Two tasks of one handle stage the same content, and the barrier that names the one
+/// runs when the other comes.
+#[tokio::test]
+async fn content_staged_twice_gets_its_name() {
+    let temp = tempfile::tempdir().expect("temp dir");
+    let ((staged, was_staged), (synced, release)) = (mpsc::channel(), mpsc::channel());
+    let (done, stored) = mpsc::channel();
+    let (release, stored) = (Mutex::new(release), Mutex::new(stored));
+    let race = Race { first: AtomicBool::new(false), staged, release, synced, stored };
+    let options = OpenOptions { faults: Arc::new(race), ..OpenOptions::default() };
+    let store = Arc::new(LocalStore::new(temp.path(), options));
+    let slow = Arc::clone(&store);
+    let slow = tokio::spawn(async move {
+        put(&slow, &[object("twice")]).await;
+        done.send(()).expect("heard");
+    });
+    tokio::task::spawn_blocking(move || was_staged.recv()).await.expect("joins").expect("staged");
+    put(&store, &[object("twice")]).await;
+    store.flush().await.expect("named");
+    slow.await.expect("joins");
+    store.flush().await.expect("nothing lost");
+    assert_eq!(store.get_object(&object("twice").digest()).await.expect("there"), "twice");
+    let left = names(temp.path()).into_iter().filter(|n| n.contains(".tmp-"));
+    assert_eq!(left.collect::<Vec<_>>(), Vec::<String>::new());
 }

@@ -17,6 +17,7 @@ use backtrail_core::snapshot::chain::resolve;
 use backtrail_core::snapshot::doc::Snapshot;
 use backtrail_core::snapshot::tree::Ref;
 use backtrail_core::store::Store;
+use backtrail_core::tasks::blocking;
 use backtrail_core::workspace::Root;
 use backtrail_core::workspace::cache::StatCache;
 use backtrail_core::workspace::rules::RuleSet;
@@ -24,7 +25,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::args::push;
-use crate::context::{App, Place, blocking};
+use crate::context::{App, Place};
 use crate::exit::{self, Code};
 use crate::output::Paint;
 use crate::settings::Override;

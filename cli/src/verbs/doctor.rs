@@ -21,7 +21,7 @@ Examples:
   backtrail doctor --fix --yes
   backtrail doctor --json")]
 pub(crate) struct Args {
-    /// Write lost refs, remove stale leftovers, store damaged objects again
+    /// Write lost refs, remove stale leftovers and damaged journals, store damaged objects again
     #[arg(long)]
     fix: bool,
     /// Agree beforehand
@@ -53,7 +53,7 @@ fn unopened(e: &Error) -> Check {
 
 /// Shows what is to be done, asks, does it; what was done, in words.
 async fn mend(app: &App, args: &Args, at: &Somewhere) -> Result<Vec<String>> {
-    let plan = fix::plan(at).await?;
+    let plan = fix::plan(app, at).await?;
     if plan.is_empty() {
         return Ok(Vec::new());
     }

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use backtrail_core::error::Result;
 use backtrail_core::observe;
+use backtrail_core::tasks::blocking;
 use backtrail_core::workspace::rules::{Explanation, Outcome};
 use serde_json::json;
 
-use crate::context::{App, blocking};
+use crate::context::App;
 use crate::exit::{self, Code};
 use crate::output::{Paint, format};
 

@@ -9,7 +9,7 @@ use super::restore::hooks::Confirm;
 use super::restore::{Agreement, Conflicts, report};
 use crate::context::{App, Place};
 use crate::exit::{self, Code};
-use crate::output::{Paint, failure, format};
+use crate::output::{Paint, format};
 
 /// Arguments of `undo` and `redo`.
 #[derive(clap::Args)]
@@ -121,7 +121,7 @@ async fn several(
     }
     if let Some(e) = stopped {
         code = code.and(app.code_of(&e));
-        let mut value = failure(&e, code);
+        let mut value = app.out.failure(&e, code);
         value["results"] = json!(results);
         app.out.json(&value);
     } else {

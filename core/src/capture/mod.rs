@@ -27,6 +27,7 @@ use crate::snapshot::chain::{self, LoadedRefs};
 use crate::snapshot::doc::Snapshot;
 use crate::store::hold::Hold;
 use crate::store::{DocKey, LockMode, LockName, LockRequest, Store};
+use crate::tasks::blocking;
 use crate::workspace::Root;
 use crate::workspace::cache::StatCache;
 
@@ -209,9 +210,7 @@ impl Recorder {
 
     async fn load_cache(&self) -> Result<StatCache> {
         let (dir, root) = (self.settings.cache_dir.clone(), self.root.clone());
-        tokio::task::spawn_blocking(move || StatCache::load(dir.as_deref(), &root))
-            .await
-            .map_err(|e| Error::failed("io", "loading the stat cache stopped").with_source(e))
+        blocking(move || Ok(StatCache::load(dir.as_deref(), &root))).await
     }
 
     async fn look(
@@ -266,10 +265,9 @@ impl Recorder {
     async fn save_cache(&self, cache: StatCache, warnings: &mut Vec<Warning>) -> Result<()> {
         self.ctx.faults.reach("capture.cache")?;
         let temp = self.ctx.ids.hex(8)?;
-        let saved = tokio::task::spawn_blocking(move || cache.save(&temp)).await;
-        let saved = saved.unwrap_or_else(|e| Err(std::io::Error::other(e)));
+        let saved = blocking(move || cache.save(&temp)).await;
         if let Err(e) = saved {
-            let hint = format!("the stat cache cannot be written, captures stay slow: {e}");
+            let hint = format!("{}, captures stay slow", e.message());
             warnings.push(warn::plain("cache-unwritable", hint));
         }
         Ok(())
@@ -311,6 +309,7 @@ impl Recorder {
             elapsed_ms: self.elapsed_ms(job.started),
             snapshot: None,
             observed: Arc::new(observed),
+            cache: None,
         }
     }
 

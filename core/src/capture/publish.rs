@@ -245,7 +245,10 @@ impl Recorder {
             let hint = format!("{healed} objects in the store were wrong and are right now");
             captured.warnings.push(warn::plain("healed", hint));
         }
-        self.save_cache(cache, &mut captured.warnings).await?;
+        match &job.request.bank {
+            None => self.save_cache(cache, &mut captured.warnings).await?,
+            Some(_) => captured.cache = Some(cache),
+        }
         if let Err(e) = job.hold.release().await {
             captured.warnings.push(warn::plain("lock", e.message().to_owned()));
         }

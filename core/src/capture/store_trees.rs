@@ -3,8 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
-
 use super::{Held, Job, Recorder};
 use crate::diff::{self, DeltaCounts, NewRef, ObservedTrees, Side, Stored};
 use crate::error::{Error, Kind, Result};
@@ -14,10 +12,12 @@ use crate::observe::{Observation, Observed};
 use crate::path::RelPath;
 use crate::snapshot::chain;
 use crate::snapshot::tree::Ref;
-use crate::store::{MAX_BYTES, Object};
+use crate::tasks;
 
 /// Objects asked for or put in one call.
 const BATCH: usize = 256;
+/// The fewest trees of one call, where splitting lets more threads work.
+const MIN_BATCH: usize = 32;
 /// Bytes of trees put in one call.
 const BATCH_BYTES: usize = 8 << 20;
 
@@ -144,46 +144,34 @@ impl Recorder {
         let damaged = damaged.filter(|t| t.objects().any(|(d, _)| job.damaged.contains(&d)));
         wanted.extend(damaged.map(|t| t.digest));
         let mut seen = BTreeSet::new();
-        let mut batch = Vec::new();
-        let mut bytes = 0;
-        for digest in wanted.into_iter().filter(|d| seen.insert(*d)) {
-            let tree = trees.tree(&digest).ok_or_else(|| {
-                Error::failed("io", format!("tree {digest} is not of this observation"))
-            })?;
-            for object in objects_of(tree.encode()?)? {
-                bytes += object.bytes().len();
-                batch.push(object);
+        wanted.retain(|d| seen.insert(*d));
+        let threads = self.settings.observe.threads.max(1);
+        // Few trees are split as well, so that nobody is idle while the disk works.
+        let share = wanted.len().div_ceil(2 * threads).clamp(MIN_BATCH, BATCH);
+        let puts = wanted.chunks(share).map(|digests| async move {
+            self.ctx.cancel.check()?;
+            let mut batch = Vec::new();
+            for digest in digests {
+                let tree = trees.tree(digest).ok_or_else(|| {
+                    Error::failed("io", format!("tree {digest} is not of this observation"))
+                })?;
+                batch.extend(chunk::objects(tree.encode()?)?);
+                if batch.iter().map(|o| o.bytes().len()).sum::<usize>() >= BATCH_BYTES {
+                    job.sink.put(std::mem::take(&mut batch)).await?;
+                }
             }
-            if batch.len() >= BATCH || bytes >= BATCH_BYTES {
-                self.ctx.cancel.check()?;
-                job.sink.put(std::mem::take(&mut batch)).await?;
-                bytes = 0;
-            }
-        }
-        job.sink.put(batch).await
+            job.sink.put(batch).await
+        });
+        tasks::all(puts, threads + 1).await?;
+        Ok(())
     }
 
     /// The rule set, and the coverage records when they are long.
     async fn put_evidence(&self, job: &Job<'_>, observed: &Observed) -> Result<()> {
-        let mut objects = objects_of(observed.rules.encode())?;
+        let mut objects = chunk::objects(observed.rules.encode())?;
         if let Some(bytes) = super::publish::long_records(&observed.coverage) {
-            objects.extend(objects_of(bytes)?);
+            objects.extend(chunk::objects(bytes)?);
         }
         job.sink.put(objects).await
     }
-}
-
-/// Some bytes as one object, or as chunks above 8 MiB.
-fn objects_of(bytes: Vec<u8>) -> Result<Vec<Object>> {
-    if bytes.is_empty() {
-        return Ok(Vec::new());
-    }
-    if bytes.len() <= MAX_BYTES {
-        return Ok(vec![Object::new(Bytes::from(bytes))?]);
-    }
-    chunk::chunks(bytes.as_slice())
-        .map(|part| {
-            Object::new(part.map_err(|e| Error::failed("io", "cutting failed").with_source(e))?)
-        })
-        .collect()
 }

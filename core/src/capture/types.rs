@@ -16,6 +16,7 @@ use crate::snapshot::coverage::{Coverage, Record};
 use crate::snapshot::doc::{BankNote, Counts, Delta, Snapshot, Workspace};
 use crate::snapshot::label::{Boundary, Label};
 use crate::workspace::Root;
+use crate::workspace::cache::StatCache;
 
 /// Asked once the workspace lock is held: fails with `recovery-needed` when a restore
 /// of this workspace was cut short.
@@ -179,4 +180,7 @@ pub struct Captured {
     /// The workspace as observed.
     #[serde(skip)]
     pub observed: Arc<observe::Observed>,
+    /// Of a bank: the stat cache, which its restore completes and saves.
+    #[serde(skip)]
+    pub(crate) cache: Option<StatCache>,
 }

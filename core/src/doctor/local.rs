@@ -132,7 +132,7 @@ fn cache(root: &Path, cache_dir: Option<PathBuf>) -> Check {
 }
 
 async fn blocking(work: impl FnOnce() -> Vec<Check> + Send + 'static) -> Vec<Check> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| {
+    crate::tasks::blocking(|| Ok(work())).await.unwrap_or_else(|e| {
         vec![Check::fail("host", Kind::Failed, format!("a check did not end: {e}"))]
     })
 }

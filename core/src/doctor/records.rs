@@ -91,7 +91,10 @@ async fn restores(store: &dyn Store, root: Option<&Root>) -> Result<Vec<Check>> 
         let value = match json(store, &document).await {
             Ok(value) => value,
             Err(e) if e.is_not_found() => continue,
-            Err(e) => return Ok(vec![Check::failed("restores", &e)]),
+            Err(e) => {
+                let hint = "backtrail doctor --fix removes it where no restore is half done";
+                return Ok(vec![Check::failed("restores", &e).hint(hint)]);
+            }
         };
         let state = value.get("state").and_then(Value::as_str).unwrap_or("of unknown state");
         if matches!(state, "closed" | "rolled-back") {

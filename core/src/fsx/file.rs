@@ -63,17 +63,21 @@ pub fn read_stable<T>(
     Ok((out, after))
 }
 
+/// Memory set aside for a file before any of it was read.
+const MAX_RESERVE: u64 = 256 << 20;
+
 /// Reads up to `limit` bytes of a file below `dir` that must be regular.
 /// `Ok(None)` when it does not exist or is not a regular file.
 pub fn read_small(dir: &Dir, name: &[u8], limit: u64) -> io::Result<Option<Vec<u8>>> {
-    match dir.stat(name) {
-        Ok(s) if s.kind == FileKind::File => {}
+    let size = match dir.stat(name) {
+        Ok(s) if s.kind == FileKind::File => s.size,
         Ok(_) => return Ok(None),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e),
-    }
+    };
     let file = dir.open_file(name)?;
-    let mut out = Vec::new();
+    // Growing step by step would touch several times the memory.
+    let mut out = Vec::with_capacity(size.min(limit).min(MAX_RESERVE) as usize + 1);
     file.take(limit).read_to_end(&mut out)?;
     Ok(Some(out))
 }

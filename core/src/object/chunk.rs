@@ -6,7 +6,8 @@ use std::io::{self, Read};
 use bytes::Bytes;
 use fastcdc::v2020::{Normalization, StreamCDC};
 
-use crate::store::MAX_BYTES;
+use crate::error::{Error, Result};
+use crate::store::{MAX_BYTES, Object};
 
 /// The shortest chunk but the last, in bytes.
 pub const MIN_CHUNK: u32 = 512 * 1024;
@@ -31,6 +32,21 @@ impl<R: Read> Iterator for Chunks<R> {
     fn next(&mut self) -> Option<Self::Item> {
         let chunk = self.0.next()?;
         Some(chunk.map(|c| Bytes::from(c.data)).map_err(io::Error::from))
+    }
+}
+
+/// Some bytes in memory as objects: none, one, or chunks above 8 MiB.
+pub fn objects(bytes: impl Into<Bytes>) -> Result<Vec<Object>> {
+    let bytes = bytes.into();
+    match bytes.len() {
+        0 => Ok(Vec::new()),
+        1..=MAX_BYTES => Ok(vec![Object::new(bytes)?]),
+        _ => chunks(&*bytes)
+            .map(|part| {
+                let failed = |e| Error::failed("io", "cutting failed").with_source(e);
+                Object::new(part.map_err(failed)?)
+            })
+            .collect(),
     }
 }
 

@@ -11,7 +11,8 @@ use futures::stream::{self, BoxStream};
 
 use crate::error::{Error, Kind, Result};
 use crate::ids::Digest;
-use crate::snapshot::tree::{Ref, Tree};
+use crate::path::RelPath;
+use crate::snapshot::tree::{Body, Entry, Ref, Tree};
 use crate::store::Store;
 
 /// The most objects asked for in one call.
@@ -49,6 +50,22 @@ pub async fn load_trees(store: &dyn Store, references: &[Ref]) -> Result<Vec<Res
         }
     }
     Ok(out)
+}
+
+/// The entry at `path` below the tree `root`; `None` when there is none, and for the
+/// root itself, which is no entry.
+pub async fn entry_at(store: &dyn Store, root: &Ref, path: &RelPath) -> Result<Option<Entry>> {
+    let mut dir = root.clone();
+    let mut names = path.segments().peekable();
+    while let Some(name) = names.next() {
+        let tree = load_tree(store, &dir).await?;
+        match (tree.get(name), names.peek()) {
+            (Some(entry), None) => return Ok(Some(entry.clone())),
+            (Some(Entry { body: Body::Dir(next), .. }), Some(_)) => dir = next.clone(),
+            _ => return Ok(None),
+        }
+    }
+    Ok(None)
 }
 
 /// Reads content whole: for trees, rule sets, records, and files known to be small.

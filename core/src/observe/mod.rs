@@ -18,11 +18,12 @@ pub use sink::Sink;
 pub use types::{Observed, ObservedDir, ObservedEntry, Settings, Warning, What};
 
 use crate::clock::Context;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ids::Digest;
 use crate::path::RelPath;
 use crate::snapshot::coverage::Coverage;
 use crate::snapshot::tree::Ref;
+use crate::tasks::blocking;
 use crate::workspace::Root;
 use crate::workspace::cache::StatCache;
 use crate::workspace::rules::{Limits, RuleSet};
@@ -50,13 +51,7 @@ pub async fn observe(
     let started_ns = ctx.clock.now().0;
     ctx.progress.phase("walk", None, None);
     let (c, r, s) = (ctx.clone(), root.clone(), settings.clone());
-    let (walk, cache) = tokio::task::spawn_blocking(move || {
-        let walk = walk::walk(&c, &r, &s, &cache);
-        (walk, cache)
-    })
-    .await
-    .map_err(|e| Error::failed("io", "the walk stopped").with_source(e))?;
-    let walk = walk?;
+    let (walk, cache) = blocking(move || Ok((walk::walk(&c, &r, &s, &cache)?, cache))).await?;
     let mut dirs = walk.dirs;
     let reading = read::Reading { ctx, root, settings, sink };
     let (totals, read_errors) = read::read_all(reading, &mut dirs, walk.pending).await?;
@@ -69,9 +64,7 @@ pub async fn observe(
         errors.extend(w.failed.clone().map(|(_, text)| (w.dir.path.clone(), text)));
     }
     let racy_from = started_ns.saturating_sub(settings.safety_window_ns);
-    let built = tokio::task::spawn_blocking(move || build::build(dirs, &cache, racy_from))
-        .await
-        .map_err(|e| Error::failed("io", "building trees stopped").with_source(e))??;
+    let built = blocking(move || build::build(dirs, &cache, racy_from)).await?;
     let limits = Limits { max_file_bytes: settings.max_file_bytes, max_files: settings.max_files };
     let rules = RuleSet::new(walk.family, limits, settings.cross_filesystems)
         .with_found(walk.rule_files, walk.markers);

@@ -3,11 +3,9 @@
 
 use std::collections::HashMap;
 use std::io::Read;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
 use tokio::sync::mpsc;
 
 use super::sink::Sink;
@@ -22,12 +20,15 @@ use crate::path::RelPath;
 use crate::snapshot::coverage::Reason;
 use crate::snapshot::tree::{Chunk, Ref};
 use crate::store::{MAX_BYTES, Object};
+use crate::tasks::{self, blocking};
 use crate::workspace::Root;
 
 /// Files of one batch.
 const BATCH_FILES: usize = 256;
 /// Bytes of one batch; one file more than this makes a batch of its own.
 const BATCH_BYTES: u64 = 12 << 20;
+/// Files that a thread looks at again, at least.
+const LOOKS: usize = 512;
 /// Waits before a file that moved is read again.
 const RETRY_MS: [u64; 3] = [10, 50, 250];
 
@@ -76,7 +77,7 @@ pub(super) async fn read_all(
 ) -> Result<(Totals, HashMap<(usize, usize), String>)> {
     let mut totals = Totals::default();
     let mut errors = HashMap::new();
-    let Reading { root, settings, .. } = reading;
+    let settings = reading.settings;
     let mut jobs: Vec<Job> = pending.into_iter().map(|at| job(settings, walked, at, 0)).collect();
     let bytes = jobs.iter().map(|j| j.size).sum();
     reading.ctx.progress.phase("read", Some(jobs.len() as u64), Some(bytes));
@@ -94,7 +95,7 @@ pub(super) async fn read_all(
             done.push((job.at, job.tries));
         }
         if again.is_empty() {
-            for (at, tries) in moved_since(root, walked, &mut done).await? {
+            for (at, tries) in moved_since(reading, walked, &mut done).await? {
                 if tries < RETRY_MS.len() {
                     again.push(job(settings, walked, at, tries + 1));
                 } else {
@@ -111,30 +112,12 @@ pub(super) async fn read_all(
     }
 }
 
-/// Reads batches side by side. After a failure no new one begins, and those under way
-/// come to their end: nothing goes on behind the caller's back.
+/// Reads batches side by side.
 async fn read_batches(reading: Reading<'_>, jobs: Vec<Job>) -> Result<Vec<(Job, Outcome)>> {
-    let failed = AtomicBool::new(false);
-    let failed = &failed;
-    let mut results = futures::stream::iter(batches(jobs))
-        .map(|batch| async move {
-            if failed.load(Ordering::Relaxed) {
-                return Ok(Vec::new());
-            }
-            let done = read_batch(reading, batch).await;
-            failed.fetch_or(done.is_err(), Ordering::Relaxed);
-            done
-        })
-        .buffer_unordered(reading.settings.threads.max(2));
-    let mut out = Ok(Vec::new());
-    while let Some(result) = results.next().await {
-        match (&mut out, result) {
-            (Ok(all), Ok(rows)) => all.extend(rows),
-            (Ok(_), Err(e)) => out = Err(e),
-            (Err(_), _) => {}
-        }
-    }
-    out
+    let work = batches(jobs).into_iter().map(|batch| read_batch(reading, batch));
+    // One more than threads, so that nobody is idle while a batch waits for the disk.
+    let done = tasks::all(work, reading.settings.threads.max(2) + 1).await?;
+    Ok(done.into_iter().flatten().collect())
 }
 
 fn job(settings: &Settings, walked: &[Walked], at: Pending, tries: usize) -> Job {
@@ -342,7 +325,7 @@ fn read_large(
 /// Looks once more at every file that was read or gone: those that moved or came back,
 /// with the tries each has had.
 async fn moved_since(
-    root: &Root,
+    reading: Reading<'_>,
     walked: &[Walked],
     done: &mut Vec<(Pending, usize)>,
 ) -> Result<Vec<(Pending, usize)>> {
@@ -357,15 +340,17 @@ async fn moved_since(
         };
         checks.push((at, tries, dir.path.join(&entry.name), was));
     }
-    let dir = root.dir.clone();
-    let moved = tokio::task::spawn_blocking(move || {
+    let (dir, threads) = (reading.root.dir.clone(), reading.settings.threads);
+    blocking(move || {
         let moved = |path: &RelPath, was: &Option<Stat>| match (dir.stat_below(path), was) {
             (Ok(now), Some(was)) => !now.same_file_state(was),
             (Ok(_), None) | (Err(_), Some(_)) => true,
             (Err(_), None) => false,
         };
-        let rows = checks.into_iter().filter(|(_, _, path, was)| moved(path, was));
-        rows.map(|(at, tries, ..)| (at, tries)).collect::<Vec<_>>()
-    });
-    moved.await.map_err(|e| Error::failed("io", "looking again stopped").with_source(e))
+        tasks::split(&checks, threads, LOOKS, |part| {
+            let rows = part.iter().filter(|(_, _, path, was)| moved(path, was));
+            Ok(rows.map(|(at, tries, ..)| (*at, *tries)).collect())
+        })
+    })
+    .await
 }

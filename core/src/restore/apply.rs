@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::look::same_inode;
 use super::stage::step_name;
 use super::swap::{Refusal, Spot};
@@ -24,6 +26,8 @@ pub(super) struct Applied {
     pub(super) hard_links_split: u64,
     /// Paths whose owner or group could not be kept.
     pub(super) owner_lost: Vec<RelPath>,
+    /// When the last path was looked at.
+    pub(super) verified: Option<Instant>,
 }
 
 /// Applies every step in order. Nothing is rolled back here: the caller does, from the
@@ -179,8 +183,9 @@ pub(super) fn apply_and_verify(
     ctx: &Context,
     checked: &[Option<Stat>],
 ) -> Result<(Applied, Vec<Option<Stat>>)> {
-    let done = apply(work, ctx, checked)?;
+    let mut done = apply(work, ctx, checked)?;
     let stats = verify(work, &done)?;
+    done.verified = Some(Instant::now());
     sync(work)?;
     ctx.faults.reach("restore.applied")?;
     Ok((done, stats))

@@ -15,6 +15,7 @@ use crate::plan::Step;
 use crate::snapshot::doc::BankNote;
 use crate::snapshot::tree::Ref;
 use crate::store::Store;
+use crate::tasks;
 
 use super::journal::BankRef;
 use super::work::changed;
@@ -22,6 +23,8 @@ use super::{fresh, read};
 
 /// How often a bank is taken again because the store held a wrong object.
 const MAX_ROUNDS: usize = 3;
+/// Objects read back in one call, so that several calls share the work.
+const BATCH: usize = 128;
 
 /// A bank that was published and verified.
 #[derive(Debug)]
@@ -65,7 +68,8 @@ pub(super) async fn bank(
         let captured = recorder.capture_seen(&request, seen.take()).await.map_err(failed)?;
         let content = held(&captured, steps)?;
         store.flush().await.map_err(failed)?;
-        bad = wrong(&**store, &content).await.map_err(failed)?;
+        let threads = recorder.settings().observe.threads;
+        bad = wrong(&**store, &content, threads).await.map_err(failed)?;
         if bad.is_empty() {
             let snapshot = captured.id.clone().ok_or_else(|| {
                 failed(Error::failed("bank-failed", "the capture made no snapshot"))
@@ -132,15 +136,19 @@ fn state(entry: &ObservedEntry) -> Option<State> {
 
 /// Reads every object back; the digests of those that are missing or wrong. The store
 /// re-hashes what it gives (CLD-O6).
-async fn wrong(store: &dyn Store, content: &[Ref]) -> Result<Vec<Digest>> {
+async fn wrong(store: &dyn Store, content: &[Ref], threads: usize) -> Result<Vec<Digest>> {
     let objects: BTreeSet<(Digest, u64)> = content.iter().flat_map(Ref::objects).collect();
     let objects: Vec<(Digest, u64)> = objects.into_iter().collect();
-    let mut bad = Vec::new();
     let mut rest = &objects[..];
-    while !rest.is_empty() {
-        let (batch, tail) = rest.split_at(content::batch_len(rest.iter().map(|o| o.1)));
+    let batches = std::iter::from_fn(|| {
+        let most = content::batch_len(rest.iter().map(|o| o.1)).min(BATCH);
+        let (batch, tail) = rest.split_at(most);
         rest = tail;
+        (!batch.is_empty()).then_some(batch)
+    });
+    let looks = batches.map(|batch| async move {
         let names: Vec<Digest> = batch.iter().map(|o| o.0).collect();
+        let mut bad = Vec::new();
         for ((digest, length), found) in batch.iter().zip(store.get_objects(&names).await?) {
             match found {
                 Ok(bytes) if bytes.len() as u64 == *length => {}
@@ -149,6 +157,7 @@ async fn wrong(store: &dyn Store, content: &[Ref]) -> Result<Vec<Digest>> {
                 Err(e) => return Err(e),
             }
         }
-    }
-    Ok(bad)
+        Ok(bad)
+    });
+    Ok(tasks::all(looks, threads).await?.into_iter().flatten().collect())
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use futures::{StreamExt, stream};
 use serde_json::Map;
 
-use super::blocking;
 use super::journal::{JOURNAL, Journal, JournalState, Keeper, write_copy};
 use super::operations::{self, Change, Entry, EntryState};
 use super::stage::step_name;
@@ -20,6 +19,7 @@ use crate::ids::WorkspaceKey;
 use crate::path::RelPath;
 use crate::plan::PlanWarning;
 use crate::store::{DocKey, Listed, Prefix, Store};
+use crate::tasks::blocking;
 
 /// Terminal journals that stay for the record. Every command reads what is there.
 const KEPT_JOURNALS: usize = 4;

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::blocking;
 use super::journal::{Journal, JournalState};
 use super::owner::Owner;
 use super::stage;
@@ -14,6 +13,7 @@ use crate::error::{Error, IoContext, Kind, Result};
 use crate::ids::TransactionId;
 use crate::path;
 use crate::store::{DocKey, Listed, Prefix, Store};
+use crate::tasks::blocking;
 use crate::workspace::Root;
 
 /// What an interrupted (or running) restore left.
@@ -106,7 +106,8 @@ impl Unfinished {
 pub async fn detect(store: &dyn Store, root: &Root, host: &Host) -> Result<Vec<Unfinished>> {
     let (at, who) = (root.clone(), host.clone());
     let mut found = blocking(move || staged(&at, &who)).await?;
-    for journal in open_journals(store, root).await? {
+    let (journals, _) = journals(store, root).await?;
+    for journal in journals.into_iter().filter(|j| !j.state.is_terminal()) {
         let id = journal.transaction.to_string();
         let slot = found.entry(id.clone()).or_insert_with(|| Unfinished {
             transaction: id,
@@ -176,7 +177,22 @@ fn staged(root: &Root, host: &Host) -> Result<BTreeMap<String, Unfinished>> {
     Ok(found)
 }
 
-async fn open_journals(store: &dyn Store, root: &Root) -> Result<Vec<Journal>> {
+/// Journals of this workspace that cannot be read and decide nothing: a restore that is
+/// half done has its staging, and a copy of its journal there.
+pub async fn unreadable(store: &dyn Store, root: &Root, host: &Host) -> Result<Vec<DocKey>> {
+    let (at, who) = (root.clone(), host.clone());
+    let found = blocking(move || staged(&at, &who)).await?;
+    let (_, damaged) = journals(store, root).await?;
+    let decides = |key: &DocKey| match key {
+        DocKey::Journal(_, id) => found.contains_key(id.as_str()),
+        _ => true,
+    };
+    Ok(damaged.into_iter().filter(|key| !decides(key)).collect())
+}
+
+/// The readable journals of this workspace, and the keys of damaged ones. Those must not
+/// keep anybody from working: see [`unreadable`].
+async fn journals(store: &dyn Store, root: &Root) -> Result<(Vec<Journal>, Vec<DocKey>)> {
     let mut keys = Vec::new();
     let mut rows = store.list(&Prefix::Journals(root.key.clone()));
     while let Some(row) = rows.next().await {
@@ -186,14 +202,20 @@ async fn open_journals(store: &dyn Store, root: &Root) -> Result<Vec<Journal>> {
     }
     drop(rows);
     let reads = stream::iter(keys).map(|key| async move {
-        match store.get(&key).await {
-            Ok(doc) => Journal::read(&key.to_string(), &doc.body).map(Some),
-            Err(e) if e.is_not_found() => Ok(None),
+        let read = match store.get(&key).await {
+            Ok(doc) => Journal::read(&key.to_string(), &doc.body),
+            Err(e) => Err(e),
+        };
+        match read {
+            Ok(journal) => Ok((Some(journal), None)),
+            Err(e) if e.is_not_found() => Ok((None, None)),
+            Err(e) if e.kind() == Kind::Corrupt => Ok((None, Some(key))),
             Err(e) => Err(e),
         }
     });
-    let all: Vec<Option<Journal>> = reads.buffered(16).try_collect().await?;
-    Ok(all.into_iter().flatten().filter(|j| !j.state.is_terminal()).collect())
+    let all: Vec<(Option<Journal>, Option<DocKey>)> = reads.buffered(16).try_collect().await?;
+    let (journals, damaged): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+    Ok((journals.into_iter().flatten().collect(), damaged.into_iter().flatten().collect()))
 }
 
 async fn closed_journal(store: &dyn Store, root: &Root, id: &str) -> Result<Option<Journal>> {

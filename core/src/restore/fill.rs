@@ -10,10 +10,9 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::StreamExt;
 use tokio::sync::mpsc;
 
-use super::blocking;
 use crate::clock::Context;
 use crate::error::{Error, Kind, Result};
 use crate::fsx::{self, Dir};
@@ -21,6 +20,7 @@ use crate::ids::Digest;
 use crate::object::content;
 use crate::snapshot::tree::Ref;
 use crate::store::Store;
+use crate::tasks::{self, blocking};
 
 /// The most files of one batch.
 const BATCH_FILES: usize = 512;
@@ -65,7 +65,7 @@ pub(super) async fn fill(
 ) -> Result<()> {
     let share = files.len() / (threads.max(1) * 4);
     let batches = split(files, share.clamp(MIN_BATCH, BATCH_FILES));
-    let work = stream::iter(batches).map(|batch| {
+    let work = batches.into_iter().map(|batch| {
         let place = Arc::clone(&place);
         async move {
             ctx.cancel.check()?;
@@ -76,7 +76,7 @@ pub(super) async fn fill(
         }
     });
     // One more than threads, so that a batch is fetched while others are written.
-    work.buffer_unordered(threads.max(1) + 1).try_collect::<Vec<()>>().await?;
+    tasks::all(work, threads.max(1) + 1).await?;
     Ok(())
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::apply::Applied;
 use super::bank::Banked;
-use super::blocking;
 use super::work::Work;
 use crate::capture::Recorder;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::fsx::{self, Stat};
 use crate::object::chunk;
 use crate::observe::{self, What};
@@ -17,7 +17,8 @@ use crate::path::RelPath;
 use crate::plan::{Op, Plan};
 use crate::snapshot::tree::{Body, Ref};
 use crate::store::hold::Hold;
-use crate::store::{DocKey, MAX_BYTES, Object, PutObjects, PutOutcome, Store};
+use crate::store::{DocKey, PutObjects, PutOutcome, Store};
+use crate::tasks::blocking;
 use crate::workspace::cache::StatCache;
 
 /// Longer than one grain of any clock that stamps files on the systems we run on: a
@@ -34,15 +35,7 @@ pub(super) async fn hold(recorder: &Recorder, command: &str) -> Result<Hold> {
 
 /// Stores some bytes as content and makes them durable. The caller holds `objects`.
 pub(super) async fn put(store: &dyn Store, bytes: &[u8]) -> Result<Ref> {
-    let mut batch = Vec::new();
-    if bytes.len() <= MAX_BYTES {
-        batch.push(Object::new(Bytes::copy_from_slice(bytes))?);
-    } else {
-        for part in chunk::chunks(bytes) {
-            let part = part.map_err(|e| Error::failed("io", "cutting failed").with_source(e))?;
-            batch.push(Object::new(part)?);
-        }
-    }
+    let batch = chunk::objects(Bytes::copy_from_slice(bytes))?;
     for outcome in store.put_objects(batch, PutObjects::Check).await? {
         if let PutOutcome::Failed(e) = outcome {
             return Err(e);
@@ -57,12 +50,15 @@ pub(super) async fn put(store: &dyn Store, bytes: &[u8]) -> Result<Ref> {
 pub(super) async fn note(
     recorder: &Recorder,
     work: &Arc<Work>,
-    stats: &[Option<Stat>],
+    (done, stats): (&Applied, &[Option<Stat>]),
     plan: &Plan,
-    banked: &Banked,
+    banked: &mut Banked,
 ) -> Result<()> {
     let Some(dir) = recorder.settings().cache_dir.clone() else { return Ok(()) };
-    tokio::time::sleep(GRAIN).await;
+    if let Some(verified) = done.verified {
+        tokio::time::sleep_until(verified + GRAIN).await;
+    }
+    let known = banked.captured.cache.take();
     let entries: Vec<(RelPath, Option<(Stat, Ref)>)> = plan
         .steps
         .iter()
@@ -80,7 +76,7 @@ pub(super) async fn note(
     let (root, work) = (recorder.root().clone(), Arc::clone(work));
     let temp = recorder.context().ids.hex(8)?;
     blocking(move || {
-        let mut cache = StatCache::load(Some(&dir), &root);
+        let mut cache = known.unwrap_or_else(|| StatCache::load(Some(&dir), &root));
         let fresh = |(path, entry): (RelPath, Option<(Stat, Ref)>)| {
             let now = work.root.stat_below(&path).ok();
             let entry = entry.filter(|(then, _)| now.is_some_and(|now| still(then, &now)));
@@ -88,9 +84,7 @@ pub(super) async fn note(
         };
         let entries: Vec<_> = entries.into_iter().map(fresh).collect();
         cache.note(&entries);
-        cache
-            .save(&temp)
-            .map_err(|e| Error::failed("cache", format!("the stat cache cannot be written: {e}")))
+        cache.save(&temp)
     })
     .await
 }

@@ -8,16 +8,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::effective_mode;
 use super::fill::{self, NewFile, Place};
 use super::listing::Listing;
 use super::owner::Owner;
-use super::{blocking, effective_mode};
 use crate::clock::{Context, Host};
 use crate::error::{Error, IoContext, Kind, Result};
 use crate::fsx::{self, Dir, FileKind, Stat, probe};
 use crate::path::{self, RelPath};
 use crate::snapshot::tree::Ref;
 use crate::store::Store;
+use crate::tasks::blocking;
 use crate::workspace::root::unsafe_root;
 
 /// What to write where.

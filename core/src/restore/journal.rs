@@ -8,7 +8,6 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::blocking;
 use super::operations::Change;
 use super::owner::Owner;
 use super::stage::Stage;
@@ -21,6 +20,7 @@ use crate::path::RelPath;
 use crate::snapshot::label::Label;
 use crate::snapshot::tree::Ref;
 use crate::store::{DocKey, Expect, Store, Version, docs};
+use crate::tasks::blocking;
 
 /// The format version this build writes.
 pub const JOURNAL_VERSION: u64 = 1;

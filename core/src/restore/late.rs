@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::apply::{Applied, late_writes};
 use super::bank::Banked;
+use super::fresh;
 use super::look::look_at;
 use super::stage::step_name;
 use super::work::Work;
-use super::{blocking, fresh};
 use crate::capture::Recorder;
 use crate::error::{Error, IoContext, Result};
 use crate::fsx;
@@ -21,6 +21,7 @@ use crate::snapshot::label::Label;
 use crate::snapshot::refs::Target;
 use crate::snapshot::tree::{Body, Entry, Ref, Tree};
 use crate::store::{DocKey, Expect, Store, docs};
+use crate::tasks::blocking;
 
 /// Lost races before it gives up.
 const MAX_TRIES: usize = 10;
@@ -43,6 +44,7 @@ pub(super) async fn bank(
 ) -> Result<u64> {
     let mut files = BTreeSet::new();
     for _ in 0..MAX_LOOKS {
+        recorder.context().faults.reach("restore.late")?;
         let late = late_writes(work, done);
         if late.is_empty() {
             return Ok(files.len() as u64);

@@ -37,7 +37,7 @@ mod work;
 #[expect(clippy::disallowed_methods, reason = "the tests look at real directories from outside")]
 mod tests;
 
-pub use detect::{Need, Unfinished, detect};
+pub use detect::{Need, Unfinished, detect, unreadable};
 pub use into::{IntoDone, IntoRequest, restore_into};
 pub use journal::{
     BankRef, JOURNAL_VERSION, Journal, JournalRun, JournalState, JournalWorkspace, StagingDir,
@@ -51,21 +51,7 @@ pub use result::{MAX_LISTED, RestoreBytes, RestoreCounts, RestoreResult, ResultS
 pub use run::run;
 pub use undo::{UndoRequest, redo, undo};
 
-use crate::error::{Error, Result};
 use crate::fsx;
-
-/// Runs blocking work whole on a blocking thread. A panic there is an error of kind
-/// `Failed`: whoever called must not guess how far it came.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(e) => {
-            Err(Error::failed("internal", "a task of the restore ended early").with_source(e))
-        }
-    }
-}
 
 /// The mode a file gets: as the superuser, setuid and setgid are left out unless
 /// `special` asks for them, since what they would grant is root's.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::blocking;
 use super::detect::Unfinished;
 use super::journal::{Journal, Keeper, PLAN};
 use super::recover::Place;
@@ -16,6 +15,7 @@ use crate::fsx;
 use crate::object::content;
 use crate::path::RelPath;
 use crate::plan::Step;
+use crate::tasks::blocking;
 
 pub(super) fn homes(journal: Option<&Journal>) -> Vec<RelPath> {
     let listed = journal.map(|j| j.staging.iter().map(|s| s.dir.clone()).collect::<Vec<_>>());

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::blocking;
 use super::request::{RequestBase, RestoreRequest};
 use crate::capture::Recorder;
 use crate::diff::{Cover, Stored};
@@ -20,6 +19,7 @@ use crate::snapshot::chain;
 use crate::snapshot::coverage::decode_records;
 use crate::snapshot::doc::Snapshot;
 use crate::store::Store;
+use crate::tasks::blocking;
 use crate::workspace::cache::StatCache;
 use crate::workspace::rules::RuleSet;
 

@@ -4,10 +4,7 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use futures::{StreamExt, TryStreamExt, stream};
-
 use super::bank::failed;
-use super::blocking;
 use super::work::changed;
 use crate::capture::Recorder;
 use crate::diff::StateKind;
@@ -15,9 +12,10 @@ use crate::error::{Error, Result};
 use crate::fsx::{self, Dir, ReadFailure};
 use crate::plan::Step;
 use crate::store::{MAX_BYTES, Object, PutObjects, PutOutcome};
+use crate::tasks::{self, blocking};
 
 /// Files read in one crossing.
-const BATCH_FILES: usize = 256;
+const BATCH_FILES: usize = 128;
 /// Bytes in memory of one batch.
 const BATCH_BYTES: u64 = 12 << 20;
 
@@ -46,7 +44,7 @@ pub(super) async fn store(recorder: &Recorder, steps: &[Step]) -> Result<()> {
     }
     let (root, store) = (&recorder.root().dir, recorder.store());
     let cancel = &recorder.context().cancel;
-    let work = stream::iter(batches).map(|batch| async move {
+    let work = batches.into_iter().map(|batch| async move {
         cancel.check()?;
         let root = Arc::clone(root);
         let objects = blocking(move || batch.iter().map(|s| read(&root, s)).collect()).await?;
@@ -62,8 +60,7 @@ pub(super) async fn store(recorder: &Recorder, steps: &[Step]) -> Result<()> {
         }
         Ok(())
     });
-    let threads = recorder.settings().observe.threads.max(1);
-    work.buffer_unordered(threads).try_collect::<Vec<()>>().await?;
+    tasks::all(work, recorder.settings().observe.threads).await?;
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::apply;
 use super::close::{Left, clear, close};
 use super::detect::{Need, Unfinished, detect};
 use super::journal::{Journal, JournalState, Keeper, Third};
@@ -15,7 +16,6 @@ use super::refill::refill;
 use super::revert::{self, Reverted};
 use super::stage::Stage;
 use super::work::Work;
-use super::{apply, blocking};
 use crate::capture::Check;
 use crate::clock::Context;
 use crate::diff::State;
@@ -23,6 +23,7 @@ use crate::error::{Error, IoContext, Kind, Result};
 use crate::path::RelPath;
 use crate::plan::PlanWarning;
 use crate::store::{LockMode, LockName, LockRequest, Store};
+use crate::tasks::blocking;
 use crate::workspace::Root;
 
 /// Which way to go.

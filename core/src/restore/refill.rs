@@ -1,10 +1,7 @@
 //! Originals that are gone from staging, fetched again from the bank before a roll-back.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use super::blocking;
 use super::fill::{self, NewFile, Place};
 use super::journal::BankRef;
 use super::revert::lacks_original;
@@ -12,12 +9,11 @@ use super::stage::step_name;
 use super::work::Work;
 use crate::clock::Context;
 use crate::error::{Error, IoContext, Result};
-use crate::ids::Digest;
 use crate::object::content;
-use crate::path::RelPath;
 use crate::snapshot::chain;
-use crate::snapshot::tree::{Body, Ref, Tree};
+use crate::snapshot::tree::Body;
 use crate::store::Store;
+use crate::tasks::blocking;
 
 /// Puts the content of every step whose original is missing into `new`, where rolling
 /// back finds it. Needs the store only when something is missing.
@@ -44,11 +40,15 @@ pub(super) async fn refill(
     let gone = || Error::failed("rollback-failed", "originals are gone and there is no bank");
     let bank = bank.ok_or_else(gone)?;
     let root = chain::read_snapshot(store, &bank.chain, &bank.snapshot).await?.root;
-    let mut trees: BTreeMap<Digest, Tree> = BTreeMap::new();
     let (mut files, mut links) = (Vec::new(), Vec::new());
     for n in missing {
         let step = &work.steps[n];
-        match find(store, &mut trees, &root, &step.path).await? {
+        let held = content::entry_at(store, &root, &step.path).await?;
+        let lost = || {
+            let message = format!("the bank does not hold {}", step.path);
+            Error::failed("rollback-failed", message)
+        };
+        match held.ok_or_else(lost)?.body {
             Body::File(content) => files.push(NewFile {
                 dir: work.stage.number(n),
                 name: step_name(n).into(),
@@ -80,26 +80,4 @@ pub(super) async fn refill(
         Ok(())
     })
     .await
-}
-
-/// What the bank holds at `path`. Trees are read once.
-async fn find(
-    store: &dyn Store,
-    trees: &mut BTreeMap<Digest, Tree>,
-    root: &Ref,
-    path: &RelPath,
-) -> Result<Body> {
-    let mut at = root.clone();
-    let mut names = path.segments().peekable();
-    while let Some(name) = names.next() {
-        if let Entry::Vacant(slot) = trees.entry(at.digest) {
-            slot.insert(content::load_tree(store, &at).await?);
-        }
-        match (trees[&at.digest].get(name).map(|e| &e.body), names.peek()) {
-            (Some(body), None) => return Ok(body.clone()),
-            (Some(Body::Dir(next)), Some(_)) => at = next.clone(),
-            _ => break,
-        }
-    }
-    Err(Error::failed("rollback-failed", format!("the bank does not hold {path}")))
 }

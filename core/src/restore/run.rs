@@ -12,14 +12,15 @@ use super::fresh;
 use super::journal::{Journal, JournalRun, JournalState, Keeper, PLAN, write_copy};
 use super::late;
 use super::operation;
+use super::operations::Operations;
 use super::owner::Owner;
 use super::prepare::prepare;
 use super::recover::{Place, end_rolled_back, not_closed, settle};
 use super::request::{Hooks, RestoreRequest};
 use super::result::{RestoreResult, ResultState};
+use super::revert;
 use super::stage::{self, Content, Stage};
 use super::work::Work;
-use super::{blocking, revert};
 use crate::capture::Recorder;
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -30,6 +31,7 @@ use crate::plan::{Plan, PlanWarning};
 use crate::snapshot::doc::BankNote;
 use crate::snapshot::tree::Body;
 use crate::store::{Guard, LockMode, LockName, LockRequest};
+use crate::tasks::blocking;
 
 /// How old a look at the workspace may be to serve the bank, in nanoseconds.
 const FRESH_NS: i64 = 5_000_000_000;
@@ -73,6 +75,8 @@ pub async fn run(
     }
     settle(&place(recorder)).await?;
     recorder.root().check_same()?;
+    // What cannot be written at the end must not be found out after the change.
+    Operations::load(&**recorder.store(), &recorder.root().key).await?;
     let transaction = TransactionId::new(format!("tx-{}", recorder.context().ids.hex(8)?))?;
     let seen = still_fresh(recorder, prepared.seen);
     let line = Line { recorder, request, hooks, plan: &plan, transaction, started };
@@ -259,9 +263,10 @@ impl Line<'_> {
         let ctx = self.recorder.context();
         let store = &**self.recorder.store();
         let (work, cancel) = (Arc::clone(&staged.work), ctx.cancel.clone());
+        let threads = self.recorder.settings().observe.threads;
         let checked = blocking(move || {
             apply::sync(&work)?;
-            work.check(&cancel)
+            work.check(&cancel, threads)
         })
         .await?;
         staged.keeper.enter(JournalState::Applying, &staged.work, ctx, store).await??;
@@ -290,7 +295,7 @@ impl Line<'_> {
         stats: Vec<Option<Stat>>,
         late: u64,
     ) -> Result<RestoreResult> {
-        let Staged { work, mut keeper, banked } = staged;
+        let Staged { work, mut keeper, mut banked } = staged;
         let (recorder, ctx) = (self.recorder, self.recorder.context());
         let store = recorder.store();
         let mut result = self.result(&done, &banked, late);
@@ -320,7 +325,9 @@ impl Line<'_> {
         match closed {
             Ok(left) => {
                 result.warnings.extend(left.warnings());
-                if let Err(e) = fresh::note(recorder, &work, &stats, self.plan, &banked).await {
+                if let Err(e) =
+                    fresh::note(recorder, &work, (&done, &stats), self.plan, &mut banked).await
+                {
                     result.warn("cache-unwritable", e.message().to_owned());
                 }
             }

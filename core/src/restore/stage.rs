@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 
-use super::blocking;
 use super::fill::{self, NewFile, Place};
 use super::owner::{OWNER, Owner};
 use super::work::Work;
@@ -19,6 +18,7 @@ use crate::path::{self, RelPath};
 use crate::plan::{Op, Step};
 use crate::snapshot::tree::Ref;
 use crate::store::Store;
+use crate::tasks::blocking;
 
 /// What a step puts in place, where that is no directory.
 #[derive(Clone, Debug, PartialEq, Eq)]

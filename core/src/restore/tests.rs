@@ -176,7 +176,7 @@ fn every_kind_of_step_applies_and_verifies() {
     let dir = tempfile::tempdir().expect("temp");
     let steps = scene(dir.path());
     let work = staged(dir.path(), &steps);
-    let checked = work.check(&Cancel::default()).expect("as planned");
+    let checked = work.check(&Cancel::default(), 2).expect("as planned");
     let done = apply(&work, &context(Arc::new(NoFaults)), &checked).expect("applied");
     verify(&work, &done).expect("verified");
     assert!(late_writes(&work, &done).is_empty());
@@ -192,7 +192,7 @@ fn res_040_a_failure_at_any_step_puts_everything_back() {
         let steps = scene(dir.path());
         let before = picture(dir.path());
         let work = staged(dir.path(), &steps);
-        let checked = work.check(&Cancel::default()).expect("as planned");
+        let checked = work.check(&Cancel::default(), 2).expect("as planned");
         let faults = Arc::new(FailAt("restore.step", AtomicUsize::new(fail)));
         apply(&work, &context(faults), &checked).expect_err("the fault");
         let reverted = roll_back(&work, Some(work.begun())).expect("rolled back");
@@ -210,7 +210,7 @@ fn res_041_recovery_goes_both_ways_from_every_point() {
             let steps = scene(dir.path());
             let before = picture(dir.path());
             let work = staged(dir.path(), &steps);
-            let checked = work.check(&Cancel::default()).expect("as planned");
+            let checked = work.check(&Cancel::default(), 2).expect("as planned");
             let faults = Arc::new(FailAt("restore.step", AtomicUsize::new(stop)));
             let _ = apply(&work, &context(faults), &checked);
             // A killed process: another one opens what it finds, twice over.
@@ -240,7 +240,7 @@ fn res_042_a_path_in_a_third_state_is_left_alone() {
     let dir = tempfile::tempdir().expect("temp");
     let steps = scene(dir.path());
     let work = staged(dir.path(), &steps);
-    let checked = work.check(&Cancel::default()).expect("as planned");
+    let checked = work.check(&Cancel::default(), 2).expect("as planned");
     apply(&work, &context(Arc::new(NoFaults)), &checked).expect("applied");
     fs::write(dir.path().join("edited"), b"mine").expect("edit");
     fs::write(dir.path().join("fresh/mine"), b"mine too").expect("edit");
@@ -265,7 +265,7 @@ fn res_046_an_edit_between_plan_and_swap_survives() {
     let dir = tempfile::tempdir().expect("temp");
     let steps = scene(dir.path());
     let work = staged(dir.path(), &steps);
-    let checked = work.check(&Cancel::default()).expect("as planned");
+    let checked = work.check(&Cancel::default(), 2).expect("as planned");
     // In place, and by a rename as editors do it.
     fs::write(dir.path().join("edited"), b"not").expect("edit");
     let e = apply(&work, &context(Arc::new(NoFaults)), &checked).expect_err("moved");
@@ -281,7 +281,10 @@ fn res_046_an_edit_between_plan_and_swap_survives() {
     roll_back(&work, Some(work.begun())).expect("rolled back");
     assert_eq!(picture(dir.path()), before);
     fs::write(dir.path().join("edited"), b"else").expect("edit");
-    assert_eq!(work.check(&Cancel::default()).expect_err("differs").code(), "changed-since-plan");
+    assert_eq!(
+        work.check(&Cancel::default(), 2).expect_err("differs").code(),
+        "changed-since-plan"
+    );
 }
 
 #[test]
@@ -290,7 +293,7 @@ fn res_047_a_writer_that_holds_the_old_file_open_is_noticed() {
     let dir = tempfile::tempdir().expect("temp");
     let steps = scene(dir.path());
     let work = staged(dir.path(), &steps);
-    let checked = work.check(&Cancel::default()).expect("as planned");
+    let checked = work.check(&Cancel::default(), 2).expect("as planned");
     let mut open =
         fs::OpenOptions::new().append(true).open(dir.path().join("edited")).expect("open");
     let done = apply(&work, &context(Arc::new(NoFaults)), &checked).expect("applied");
@@ -308,7 +311,7 @@ fn res_054_a_hard_link_outside_keeps_its_content() {
     fs::hard_link(dir.path().join("edited"), outside.path().join("twin")).expect("link");
     let before = picture(dir.path());
     let work = staged(dir.path(), &steps);
-    let checked = work.check(&Cancel::default()).expect("as planned");
+    let checked = work.check(&Cancel::default(), 2).expect("as planned");
     let done = apply(&work, &context(Arc::new(NoFaults)), &checked).expect("applied");
     assert_eq!(done.hard_links_split, 1);
     assert_eq!(fs::read(outside.path().join("twin")).expect("there"), b"now");
@@ -327,7 +330,7 @@ fn res_050_k35_a_link_on_the_way_is_never_followed() {
     let owner = Owner { transaction: "tx-0000000000000001".into(), ..Owner::default() };
     let stage = Stage::create(&root, &owner, &steps).expect("staging");
     let work = Work::new(root, stage, steps, false).expect("work");
-    assert!(work.check(&Cancel::default()).is_err());
+    assert!(work.check(&Cancel::default(), 2).is_err());
     let e = apply(&work, &context(Arc::new(NoFaults)), &[None]).expect_err("refused");
     assert_eq!(e.code(), "changed-since-plan");
     assert_eq!(fs::read(outside.path().join("a")).expect("there"), b"precious");
@@ -350,7 +353,7 @@ fn another_spelling_is_put_back_and_rolled_back() {
             write(&dir.path().join(".backtrail-stage-0000000000000001/new/0"), content, mode);
             let mut work = Work::new(root, stage, steps, false).expect("work");
             work.respelled = BTreeMap::from([(rel("d/a.txt"), rel("d/A.txt"))]);
-            let checked = work.check(&Cancel::default()).expect("as planned");
+            let checked = work.check(&Cancel::default(), 2).expect("as planned");
             let faults = Arc::new(FailAt("restore.step", AtomicUsize::new(stop)));
             match apply(&work, &context(faults), &checked) {
                 Ok(done) => drop(verify(&work, &done).expect("verified")),

@@ -16,6 +16,10 @@ use crate::error::{Error, Kind, Result};
 use crate::fsx::{self, Dir, Stat};
 use crate::path::RelPath;
 use crate::plan::{Op, Step, order};
+use crate::tasks;
+
+/// Paths that one thread looks at, at least.
+const LOOKS: usize = 64;
 
 /// A transaction under way.
 #[derive(Debug)]
@@ -128,10 +132,9 @@ impl Work {
     /// Compares every path with `before` by reading it: kind, mode, content. Nothing
     /// was changed yet, so the first difference refuses the whole restore. The stats
     /// are those of the inodes that may be displaced.
-    pub(super) fn check(&self, cancel: &Cancel) -> Result<Vec<Option<Stat>>> {
-        self.steps
-            .iter()
-            .map(|step| {
+    pub(super) fn check(&self, cancel: &Cancel, threads: usize) -> Result<Vec<Option<Stat>>> {
+        tasks::split(&self.steps, threads, LOOKS, |steps| {
+            let check = |step| {
                 cancel.check()?;
                 let now = self.look(step)?;
                 let same = is_side(now.as_ref(), &step.before);
@@ -139,8 +142,9 @@ impl Work {
                     Some(now) if same && now.side.mode == step.before.mode => Ok(now.stat),
                     _ => Err(changed(&step.path)),
                 }
-            })
-            .collect()
+            };
+            steps.iter().map(check).collect()
+        })
     }
 
     /// What a step's path is now, under either spelling.

@@ -192,7 +192,10 @@ async fn explained(store: &dyn Store, chain: &Chain, text: &str, e: Error) -> Er
         true => line.id.as_str().starts_with(&name.to_ascii_lowercase()),
         false => line.label.iter().chain(&line.labels).any(is),
     });
-    let Some(line) = line else { return e };
+    line.map_or(e, was_pruned)
+}
+
+fn was_pruned(line: &pruned::Line) -> Error {
     let message = format!("snapshot {} was pruned at {} ({})", line.id, line.at, line.rule);
     Error::not_found(message).with_code("pruned").with_hint("backtrail list")
 }
@@ -242,15 +245,26 @@ async fn skip_banks(store: &dyn Store, mut s: Snapshot) -> Result<Snapshot> {
     while s.is_bank()
         && let Some(parent) = &s.parent
     {
-        s = read_snapshot(store, &s.chain, parent).await?;
+        s = read_parent(store, &s.chain, parent).await?;
     }
     Ok(s)
+}
+
+/// A snapshot that another names as its parent: when it is gone, it was pruned.
+async fn read_parent(store: &dyn Store, chain: &Chain, id: &SnapshotId) -> Result<Snapshot> {
+    match read_snapshot(store, chain, id).await {
+        Err(e) if e.is_not_found() => {
+            let gone = pruned::load(store, chain).await?;
+            Err(gone.snapshots.iter().rev().find(|l| l.id == *id).map_or(e, was_pruned))
+        }
+        found => found,
+    }
 }
 
 async fn go_back(store: &dyn Store, mut s: Snapshot, back: u64, text: &str) -> Result<Snapshot> {
     for _ in 0..back {
         let parent = s.parent.clone().ok_or_else(|| none(text, &s.chain))?;
-        s = skip_banks(store, read_snapshot(store, &s.chain, &parent).await?).await?;
+        s = skip_banks(store, read_parent(store, &s.chain, &parent).await?).await?;
     }
     Ok(s)
 }

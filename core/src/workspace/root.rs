@@ -12,6 +12,7 @@ use crate::path;
 use crate::snapshot::doc::Workspace;
 use crate::snapshot::refs::Refs;
 use crate::store::{DocKey, Store};
+use crate::tasks::blocking;
 
 /// An opened workspace root.
 #[derive(Clone, Debug)]
@@ -115,10 +116,11 @@ pub fn path_bytes(path: &Path) -> &[u8] {
 /// are never found by the search.
 pub async fn find(store: &dyn Store, start: &Path, host: &Host) -> Result<PathBuf> {
     let from = start.to_owned();
-    let start = tokio::task::spawn_blocking(move || fsx::canonical(&from))
-        .await
-        .map_err(|e| Error::failed("io", "the search for a workspace stopped").with_source(e))?
-        .context(|| format!("directory {}", path::quoted(path_bytes(start))))?;
+    let start = blocking(move || {
+        let what = || format!("directory {}", path::quoted(path_bytes(&from)));
+        fsx::canonical(&from).context(what)
+    })
+    .await?;
     for dir in start.ancestors() {
         if unsafe_root(dir, host).is_some() {
             continue;
@@ -134,12 +136,11 @@ pub async fn find(store: &dyn Store, start: &Path, host: &Host) -> Result<PathBu
     }
     let here = start.clone();
     let host = host.clone();
-    tokio::task::spawn_blocking(move || {
+    blocking(move || {
         let found = here.ancestors().find(|d| unsafe_root(d, &host).is_none() && holds_git(d));
-        found.map_or(here.clone(), Path::to_owned)
+        Ok(found.map_or(here.clone(), Path::to_owned))
     })
     .await
-    .map_err(|e| Error::failed("io", "the search for a workspace stopped").with_source(e))
 }
 
 /// Why `path`, links resolved, is no place for a workspace; `None` when it is one.

@@ -69,3 +69,26 @@ fn doctor_without_a_store_makes_none() {
     );
     assert!(!s.store().exists());
 }
+
+#[test]
+fn a_damaged_journal_keeps_nobody_from_working_and_doctor_removes_it() {
+    let s = sandbox();
+    s.write("a.txt", "one");
+    s.ok(["capture", "--label", "one"]);
+    s.write("a.txt", "two");
+    s.ok(["restore", "one", "--yes"]);
+    let key = s.ok(["list"])["workspace"]["key"].as_str().expect("key").to_owned();
+    let journals = s.store().join(format!("workspaces/{key}/journals"));
+    for journal in fs::read_dir(&journals).expect("journals").map(|e| e.expect("entry").path()) {
+        fs::write(journal, "{ torn").expect("write");
+    }
+    s.write("b.txt", "b");
+    s.ok(["capture", "--label", "two"]);
+    s.ok(["restore", "one", "--yes"]);
+    s.ok(["undo", "--yes"]);
+    let sick = s.run(["doctor", "--json"]).expect(7).json();
+    assert_eq!(rows(&sick, "restores")[0]["status"], "fail");
+    let fixed = s.ok(["doctor", "--fix", "--yes"]);
+    assert!(fixed["fixed"].to_string().contains("damaged journal"), "{fixed}");
+    assert_eq!(rows(&fixed, "restores")[0]["status"], "ok");
+}

@@ -102,3 +102,55 @@ fn res_037_an_operation_id_is_done_once() {
     let other = s.run(["restore", "latest", "--yes", "--operation-id", "op-1", "--json"]).expect(4);
     assert_eq!(other.error_code(), "operation-reused");
 }
+
+#[test]
+fn a_damaged_list_of_operations_is_found_before_anything_changes() {
+    let s = sandbox();
+    s.write("a.txt", "one");
+    s.ok(["capture", "--label", "one"]);
+    s.write("a.txt", "two");
+    s.ok(["restore", "one", "--yes"]);
+    s.write("a.txt", "three");
+    let key = s.ok(["list"])["workspace"]["key"].as_str().expect("key").to_owned();
+    let list = s.store().join(format!("workspaces/{key}/operations.json"));
+    std::fs::write(&list, "{ torn").expect("write");
+    let before = s.tree();
+    let refused = s.run(["restore", "one", "--yes", "--json"]).expect(7);
+    assert!(refused.out().contains("operations.json"), "{refused}");
+    assert_same_tree(&s.tree(), &before);
+}
+
+#[test]
+fn a_printed_command_works_when_pasted_elsewhere() {
+    let s = sandbox();
+    s.write("a.txt", "one");
+    let (workspace, store) = (s.workspace().display().to_string(), s.top().join("st ore"));
+    let there = ["-w", &workspace, "--store", &store.display().to_string()].map(str::to_owned);
+    let run = |args: &[&str]| {
+        let args: Vec<String> = args.iter().map(|a| (*a).to_owned()).chain(there.clone()).collect();
+        s.run(args).expect(0)
+    };
+    run(&["capture", "--label", "one"]);
+    s.write("a.txt", "two");
+    let said = run(&["restore", "one", "--yes"]).out();
+    let hint = said.lines().find_map(|l| l.split_once("undo with: ")).expect("a hint").1;
+    let mut shell = std::process::Command::new("sh");
+    let binary = s.command(["--version"]).get_program().to_owned();
+    let alias = format!("backtrail() {{ \"$BINARY\" \"$@\" --yes; }}; {hint}");
+    shell.arg("-c").arg(alias).env("BINARY", binary).env("HOME", s.home());
+    shell.current_dir(s.home());
+    let pasted = backtrail_tests::cli::finish(shell).expect(0);
+    assert_eq!(std::fs::read_to_string(s.path("a.txt")).expect("there"), "two", "{pasted}");
+}
+
+#[test]
+fn latest_behind_a_bank_says_when_it_was_pruned() {
+    let s = sandbox();
+    s.write("a.txt", "one");
+    s.ok(["capture"]);
+    s.write("a.txt", "two");
+    s.ok(["restore", "latest", "--yes"]);
+    s.ok(["prune", "--keep", "1", "--instant", "--yes"]);
+    let gone = s.run(["show", "latest", "--json"]).expect(6);
+    assert_eq!(gone.error_code(), "pruned");
+}

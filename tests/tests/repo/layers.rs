@@ -9,6 +9,7 @@ const LAYERS: &[&[&str]] = &[
     &["ids"],
     &["path"],
     &["clock"],
+    &["tasks"],
     &["fsx"],
     &["store"],
     // one layer: content is read by the references that trees and snapshots hold

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use backtrail_core::clock::NoFaults;
 use backtrail_core::error::Kind;
 use backtrail_core::restore::{RestoreRequest, ResultState};
 use backtrail_core::snapshot::chain;
 
-use crate::world::{At, World, rel};
+use crate::world::{At, Each, World, rel};
 
 /// A snapshot, then edits, additions and deletions.
 async fn changed() -> (World, backtrail_core::snapshot::doc::Snapshot) {
@@ -273,6 +274,51 @@ async fn res_047_what_a_writer_adds_late_is_in_the_bank() {
     };
     w.run(request).await.expect("restored");
     assert_eq!(w.read("a"), "a2 longer and on");
+}
+
+#[tokio::test]
+async fn res_047_a_file_that_never_rests_is_put_back_with_all_that_was_written() {
+    use std::io::Write;
+    let (mut w, target) = changed().await;
+    let before = w.picture();
+    let open = fs::OpenOptions::new().append(true).open(w.ws.join("a")).expect("open");
+    let writes = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&writes);
+    w.faults = Arc::new(Each {
+        point: "restore.late",
+        act: move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            open.try_clone().and_then(|mut f| f.write_all(b"+")).expect("written on");
+        },
+    });
+    let e = w.restore(&target).await.expect_err("in use");
+    assert_eq!((e.kind(), e.code()), (Kind::Refused, "file-in-use"));
+    let written = writes.load(Ordering::SeqCst);
+    assert_eq!(w.read("a"), format!("a2 longer{}", "+".repeat(written)));
+    fs::write(w.ws.join("a"), "a2 longer").expect("edited back");
+    assert_eq!(w.picture(), before);
+    w.assert_no_staging();
+}
+
+#[tokio::test]
+async fn res_047_what_is_written_after_the_commit_is_in_the_bank_too() {
+    use std::io::Write;
+    let (mut w, target) = changed().await;
+    let open = fs::OpenOptions::new().append(true).open(w.ws.join("a")).expect("open");
+    w.faults = At::act("restore.committed", 1, move || {
+        open.try_clone().and_then(|mut f| f.write_all(b" at last")).expect("late");
+        Ok(())
+    });
+    let result = w.restore(&target).await.expect("restored");
+    assert_eq!(result.counts.late_writes, 1);
+    let refs = chain::load_refs(&*w.store, &target.chain).await.expect("refs").refs;
+    let late = refs.head.expect("a head");
+    w.faults = Arc::new(NoFaults);
+    let late = chain::read_snapshot(&*w.store, &target.chain, &late).await.expect("readable");
+    let only_a = backtrail_core::plan::Scope::Paths([rel("a")].into());
+    let request = RestoreRequest { scope: only_a, ..RestoreRequest::new(late) };
+    w.run(request).await.expect("restored");
+    assert_eq!(w.read("a"), "a2 longer at last");
 }
 
 #[tokio::test]

@@ -203,3 +203,18 @@ impl Faults for At {
         if *left == 0 { (self.act)() } else { Ok(()) }
     }
 }
+
+/// Does something each time a point is reached.
+pub(crate) struct Each<F> {
+    pub(crate) point: &'static str,
+    pub(crate) act: F,
+}
+
+impl<F: Fn() + Send + Sync> Faults for Each<F> {
+    fn reach(&self, point: &str) -> Result<()> {
+        if point == self.point {
+            (self.act)();
+        }
+        Ok(())
+    }
+}

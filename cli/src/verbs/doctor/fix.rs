@@ -7,9 +7,12 @@ use backtrail_core::capture::{Recorder, Request};
 use backtrail_core::damage;
 use backtrail_core::doctor::{self, Fix};
 use backtrail_core::error::{Error, Result};
+use backtrail_core::restore;
+use backtrail_core::store::DocKey;
+use backtrail_core::tasks::blocking;
 use backtrail_core::workspace::cache::{remove_vanished, vanished};
 
-use crate::context::{App, Place, Somewhere, blocking, quoted};
+use crate::context::{App, Place, Somewhere, quoted};
 
 /// One step.
 pub(super) enum Step {
@@ -17,6 +20,8 @@ pub(super) enum Step {
     Store(Fix),
     /// Remove the cache of a workspace that is gone.
     Cache(PathBuf, Vec<u8>, PathBuf),
+    /// Remove a damaged journal that decides nothing.
+    Journal(DocKey),
     /// Store damaged objects again from the workspace, by a capture.
     Damage(usize),
 }
@@ -28,6 +33,9 @@ impl fmt::Display for Step {
             Self::Cache(_, _, root) => {
                 write!(f, "remove the cache of {}, which is gone", quoted(root))
             }
+            Self::Journal(key) => {
+                write!(f, "remove the damaged journal {key}; no restore of it is half done")
+            }
             Self::Damage(n) => {
                 write!(f, "capture, to store again what the workspace has of {n} damaged objects")
             }
@@ -36,12 +44,16 @@ impl fmt::Display for Step {
 }
 
 /// Everything there is to do.
-pub(super) async fn plan(at: &Somewhere) -> Result<Vec<Step>> {
+pub(super) async fn plan(app: &App, at: &Somewhere) -> Result<Vec<Step>> {
     let store = &*at.store;
     let mut out: Vec<Step> = doctor::plan(store).await?.into_iter().map(Step::Store).collect();
     if let Some(dir) = at.settings.cache_dir.clone() {
         let gone = blocking(move || Ok((vanished(&dir), dir))).await?;
         out.extend(gone.0.into_iter().map(|(name, root)| Step::Cache(gone.1.clone(), name, root)));
+    }
+    if let Some(root) = &at.root {
+        let journals = restore::unreadable(store, root, &app.ctx.host).await?;
+        out.extend(journals.into_iter().map(Step::Journal));
     }
     let damaged = damage::load(store).await?.digests.len();
     if damaged > 0 && at.root.is_some() {
@@ -61,6 +73,7 @@ pub(super) async fn apply(app: &App, at: &Somewhere, step: Step) -> Result<()> {
             })
             .await
         }
+        Step::Journal(key) => at.store.delete(&key, None).await,
         Step::Damage(_) => capture(app, at).await,
     }
 }

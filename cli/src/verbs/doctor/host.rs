@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use backtrail_backends::host::process_start;
 use backtrail_core::doctor::{Check, Status};
 use backtrail_core::fsx::Dir;
+use backtrail_core::tasks::blocking;
 use backtrail_core::workspace::cache::vanished;
 
-use crate::context::{App, Somewhere, blocking};
+use crate::context::{App, Somewhere};
 
 /// File systems that can share storage between files.
 const REFLINK: [(u64, &str); 3] =

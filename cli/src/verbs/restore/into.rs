@@ -11,11 +11,12 @@ use backtrail_core::restore::{self, IntoDone, IntoRequest};
 use backtrail_core::snapshot::chain::resolve;
 use backtrail_core::snapshot::doc::Snapshot;
 use backtrail_core::snapshot::tree::Body;
+use backtrail_core::tasks::blocking;
 use backtrail_core::workspace::Root;
 use serde_json::json;
 
 use super::{Args, Confirm, not_with, report};
-use crate::context::{App, Place, blocking, quoted};
+use crate::context::{App, Place, quoted};
 use crate::exit::{self, Code};
 use crate::output::{Paint, format};
 use crate::verbs::SHORT;

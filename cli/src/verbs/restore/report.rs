@@ -8,7 +8,7 @@ use backtrail_core::snapshot::coverage::Reason;
 
 use crate::context::App;
 use crate::exit::Code;
-use crate::output::{Paint, format};
+use crate::output::{Paint, format, shell};
 use crate::verbs::SHORT;
 
 /// Prints it; the code to end with. `shown`: the plan was printed already.
@@ -58,7 +58,12 @@ pub(crate) fn print(app: &App, r: &RestoreResult, shown: bool) {
     if let Some(bank) = &r.bank {
         let id = app.out.paint(Paint::Id, &bank.snapshot.as_str()[..SHORT]);
         let back = if r.kind == PlanKind::Undo { "redo" } else { "undo" };
-        app.out.summary(format!("bank {id}  {back} with: backtrail {back}"));
+        // The bank belongs to the directory that was restored into.
+        let place = match r.kind {
+            PlanKind::Into => format!(" -w {}", shell(&r.workspace.root)),
+            _ => String::new(),
+        };
+        app.out.summary(format!("bank {id}  {back} with: backtrail {back}{place}"));
     }
 }
 

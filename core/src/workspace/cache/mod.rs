@@ -18,6 +18,7 @@ use bytes::Bytes;
 pub use vanished::{remove_vanished, vanished};
 
 use super::root::{Root, path_bytes};
+use crate::error::{Error, Result};
 use crate::fsx::{self, Dir, FileKind, Stat};
 use crate::ids::{Chain, Digest, SnapshotId};
 use crate::path::RelPath;
@@ -101,7 +102,12 @@ impl StatCache {
     }
 
     /// Writes the cache by rename, if it changed. Blocks.
-    pub fn save(&self, temp: &str) -> io::Result<()> {
+    pub fn save(&self, temp: &str) -> Result<()> {
+        self.write(temp)
+            .map_err(|e| Error::failed("cache", format!("the stat cache cannot be written: {e}")))
+    }
+
+    fn write(&self, temp: &str) -> io::Result<()> {
         let Some(file) = self.file.as_ref().filter(|_| self.dirty) else { return Ok(()) };
         let (Some(parent), Some(name)) = (file.parent(), file.file_name()) else { return Ok(()) };
         fsx::make_private_dirs(parent)?;
