@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -33,6 +34,8 @@ pub struct RunLog {
     append: Arc<dyn Append>,
     limit: u64,
     redactor: Redactor,
+    /// The limit was reached: nothing more is recorded.
+    full: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -52,7 +55,6 @@ struct State {
     offset: u64,
     waiting: Vec<u8>,
     line_start: bool,
-    full: bool,
     report: LogReport,
 }
 
@@ -64,10 +66,10 @@ impl RunLog {
             offset,
             waiting: Vec::new(),
             line_start: offset == 0,
-            full: offset >= limit,
             report: LogReport::default(),
         };
-        Arc::new(Self { append, limit, redactor, state: Mutex::new(state) })
+        let full = AtomicBool::new(offset >= limit);
+        Arc::new(Self { append, limit, redactor, full, state: Mutex::new(state) })
     }
 
     /// The offset of the next byte.
@@ -106,7 +108,7 @@ impl RunLog {
     /// Adds bytes; `whole` ones begin a line and end one.
     async fn add(&self, bytes: &[u8], whole: bool) -> Result<()> {
         let mut state = self.state.lock().await;
-        if state.full || bytes.is_empty() {
+        if self.is_full() || bytes.is_empty() {
             return Ok(());
         }
         if whole && !state.line_start {
@@ -126,6 +128,10 @@ impl RunLog {
         Ok(())
     }
 
+    fn is_full(&self) -> bool {
+        self.full.load(Ordering::SeqCst)
+    }
+
     fn close(&self, state: &mut State) {
         let start = if state.line_start { "" } else { "\n" };
         let notice = format!(
@@ -133,7 +139,7 @@ impl RunLog {
             self.limit
         );
         state.waiting.extend_from_slice(notice.as_bytes());
-        state.full = true;
+        self.full.store(true, Ordering::SeqCst);
         state.report.truncated = true;
     }
 
@@ -202,6 +208,9 @@ fn whole_line(prefix: &[u8], line: &mut Vec<u8>, lines: &mut Vec<u8>) {
 #[async_trait]
 impl Sink for LogSink {
     async fn chunk(&mut self, chunk: Chunk) -> Result<()> {
+        if self.log.is_full() {
+            return Ok(());
+        }
         let redactor = &self.log.redactor;
         let output = self
             .streams

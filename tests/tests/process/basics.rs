@@ -2,10 +2,10 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use backtrail_core::error::Kind;
-use backtrail_core::process::{Command, End, Stdio, Tee};
+use backtrail_core::error::{Kind, Result};
+use backtrail_core::process::{Chunk, Command, End, Sink, Stdio, Stop, Tee, run};
 
-use crate::world::{argv, attempt, go, sh};
+use crate::world::{argv, attempt, block_on, go, sh};
 
 #[test]
 fn exit_codes_and_signals_are_told_apart() {
@@ -29,9 +29,11 @@ fn arguments_directory_environment_and_input_reach_the_command_as_they_are() {
     let (_, out, _) =
         go(argv(&["printf", "%s|", "a b", "$(x)", "", "é\n"], dir.path())).expect("ran");
     assert_eq!(out, "a b|$(x)||é\n|");
-    let (_, out, _) = go(sh("pwd -P; echo $BACKTRAIL_EXECUTION_ID", dir.path())).expect("ran");
+    let placed = sh("pwd -P; echo $BACKTRAIL_EXECUTION_ID", dir.path());
+    let execution = placed.identity.execution.clone();
+    let (_, out, _) = go(placed).expect("ran");
     let here = dir.path().canonicalize().expect("real");
-    assert_eq!(out, format!("{}\nrun-{}:n:0\n", here.display(), std::process::id()));
+    assert_eq!(out, format!("{}\n{execution}\n", here.display()));
 
     let mut copy = argv(&["cat"], dir.path());
     let input: Vec<u8> = (0..3_000_000_u32).map(|i| (i % 251) as u8).collect();
@@ -47,16 +49,29 @@ fn arguments_directory_environment_and_input_reach_the_command_as_they_are() {
     assert_eq!(go(deaf).expect("ran").1, "done\n");
 }
 
+/// Leaves a file for each piece that came.
+struct Steps {
+    dir: std::path::PathBuf,
+    came: Vec<Vec<u8>>,
+}
+
+#[async_trait::async_trait]
+impl Sink for Steps {
+    async fn chunk(&mut self, chunk: Chunk) -> Result<()> {
+        self.came.push(chunk.bytes.to_vec());
+        std::fs::write(self.dir.join(self.came.len().to_string()), "").expect("written");
+        Ok(())
+    }
+}
+
 #[test]
 fn both_streams_are_counted_and_come_in_the_order_of_their_arrival() {
     let dir = tempfile::tempdir().expect("a directory");
-    let text = "printf a; sleep 0.2; printf b >&2; sleep 0.2; printf c; sleep 0.2; printf dd >&2";
-    let mut sink = crate::world::Collect::default();
-    let stop = backtrail_core::process::Stop::never();
-    let ran = backtrail_core::process::run(sh(text, dir.path()), &mut sink, stop);
-    let outcome = crate::world::block_on(ran).expect("ran");
-    let order: Vec<&[u8]> = sink.0.iter().map(|c| &c.bytes[..]).collect();
-    assert_eq!(order, [&b"a"[..], b"b", b"c", b"dd"]);
+    let text = "on() { while [ ! -e $1 ]; do sleep 0.01; done; }; \
+                printf a; on 1; printf b >&2; on 2; printf c; on 3; printf dd >&2";
+    let mut sink = Steps { dir: dir.path().to_owned(), came: Vec::new() };
+    let outcome = block_on(run(sh(text, dir.path()), &mut sink, Stop::never())).expect("ran");
+    assert_eq!(sink.came, [&b"a"[..], b"b", b"c", b"dd"]);
     assert_eq!((outcome.stdout_bytes, outcome.stderr_bytes), (2, 3));
 }
 

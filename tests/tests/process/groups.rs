@@ -99,9 +99,7 @@ fn a_kept_process_stays_and_may_go_on_writing() {
 fn attempts_side_by_side_do_not_touch_each_others_processes() {
     alone("groups::attempts_side_by_side_do_not_touch_each_others_processes", || {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut slow = sh("setsid sh -c 'sleep 2; echo whole' & wait; echo slow", dir.path());
-        slow.identity.execution = "r:other:0".to_owned();
-        slow.environment.layer([("BACKTRAIL_EXECUTION_ID", "r:other:0")]);
+        let slow = sh("setsid sh -c 'sleep 2; echo whole' & wait; echo slow", dir.path());
         let quick = sh("setsid sleep 300 & sleep 0.3", dir.path());
         let (mut out, mut other) = (Collect::default(), Collect::default());
         let never = backtrail_core::process::Stop::never;
@@ -165,4 +163,15 @@ fn a_group_that_forks_all_the_time_is_stopped() {
         std::thread::sleep(Duration::from_millis(300));
         assert_eq!(size(), before);
     });
+}
+
+#[test]
+fn without_adopting_orphans_the_words_in_the_environment_betray_them() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let hide = "setsid sh -c 'echo $$ > pid; exec sleep 300' > /dev/null 2>&1 < /dev/null &";
+    let text = format!("({hide})\nwhile ! [ -s pid ]; do sleep 0.01; done");
+    let (outcome, ..) = go(sh(&text, dir.path())).expect("ran");
+    let pid = wait_for(&dir.path().join("pid"));
+    assert!(!lives(&pid), "{outcome:?}");
+    assert!(outcome.killed.iter().any(|k| k.pid.to_string() == pid), "{outcome:?}");
 }

@@ -191,7 +191,11 @@ fn ctrl_z_stops_the_whole_job_and_fg_goes_on() {
         // the shell of this session, which gives the job a group of its own
         let exe = std::env::current_exe().expect("this test");
         let mut shell = Command::new("bash");
-        shell.args(["--norc", "--noprofile", "-i"]).env("PS1", "prompt> ").env("JOB", exe);
+        shell
+            .args(["--norc", "--noprofile", "-i"])
+            .env("LC_ALL", "C")
+            .env("PS1", "prompt> ")
+            .env("JOB", exe);
         assert!(shell.status().expect("bash is there").success());
         return;
     }

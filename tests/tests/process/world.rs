@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command as Std;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -58,11 +59,13 @@ impl Collect {
     }
 }
 
-/// An attempt of a command in `cwd`.
+/// An attempt of a command in `cwd`, of an iteration that no other attempt has.
 pub(crate) fn attempt(command: Command, cwd: &Path) -> Attempt {
+    static ITERATION: AtomicU64 = AtomicU64::new(0);
     let at = Variables {
         run: format!("run-{}", std::process::id()),
         node: "n".to_owned(),
+        iteration: ITERATION.fetch_add(1, Ordering::SeqCst),
         attempt: 1,
         ..Variables::default()
     };
