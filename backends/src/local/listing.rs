@@ -15,8 +15,8 @@ use super::fs::{self, Root};
 use super::handle::Handle;
 use super::objects;
 
-/// Staging files older than this were left by a process that died.
-const STALE: Duration = Duration::from_hours(24);
+/// Staging files and places of no run older than this were left by a process that died.
+pub(super) const STALE: Duration = Duration::from_hours(24);
 /// The deepest directory that may hold a document.
 const MAX_DEPTH: usize = 6;
 /// What lies at the top of a store beside documents.

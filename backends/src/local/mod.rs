@@ -144,7 +144,8 @@ impl Store for LocalStore {
         self.run(Handle::flush).await
     }
     async fn maintain(&self) -> Result<()> {
-        self.run(Handle::sweep).await
+        self.run(Handle::sweep).await?;
+        self.run(Handle::sweep_runs).await
     }
 
     async fn get(&self, key: &DocKey) -> Result<Document> {

@@ -169,8 +169,8 @@ pub enum Prefix {
     RunRecords,
     /// Everything of one run.
     Run(RunId),
-    /// The artifacts of one node of a run.
-    Artifacts(RunId, NodeId),
+    /// The artifacts of a run.
+    Artifacts(RunId),
     /// The interactions of a run.
     Interactions(RunId),
     /// Everything below `workspaces/`.
@@ -200,7 +200,7 @@ impl fmt::Display for Prefix {
             Self::Journals(k) => write!(f, "workspaces/{k}/journals/"),
             Self::Runs | Self::RunRecords => f.write_str("runs/"),
             Self::Run(r) => write!(f, "runs/{r}/"),
-            Self::Artifacts(r, n) => write!(f, "runs/{r}/artifacts/{n}/"),
+            Self::Artifacts(r) => write!(f, "runs/{r}/artifacts/"),
             Self::Interactions(r) => write!(f, "runs/{r}/interactions/"),
             Self::Workspaces => f.write_str("workspaces/"),
             Self::Checkpoints => f.write_str("checkpoints/"),
