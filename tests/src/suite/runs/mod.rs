@@ -1,9 +1,14 @@
 //! The run record and what belongs to it, over any store: the cases RUN-RS, EV, LG, AR,
 //! IN and DL as functions over a [`Site`].
 
+pub mod child;
+pub mod delete;
+pub mod disk;
 pub mod events;
 pub mod moves;
+pub mod parts;
 pub mod record;
+pub mod resolve;
 pub mod writers;
 
 use std::sync::Arc;
