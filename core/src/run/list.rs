@@ -35,8 +35,6 @@ pub(super) struct Places {
     pub(super) runs: Vec<RunId>,
     /// What lies in the place of a record.
     pub(super) odd: Vec<String>,
-    /// Directories without a record: of runs that do not exist.
-    pub(super) leftovers: Vec<String>,
 }
 
 impl RunStore {
@@ -63,11 +61,6 @@ impl RunStore {
         rows.flatten().boxed()
     }
 
-    /// Directories below `runs/` that hold no record, by their names in the store.
-    pub async fn leftovers(&self) -> Result<Vec<String>> {
-        Ok(self.places().await?.leftovers)
-    }
-
     pub(super) async fn places(&self) -> Result<Places> {
         let mut places = Places::default();
         let mut rows = self.store.list(&Prefix::RunRecords);
@@ -76,7 +69,8 @@ impl RunStore {
                 Listed::Doc { key: DocKey::Run(run), .. } => places.runs.push(run),
                 Listed::Doc { .. } => {}
                 Listed::Foreign { name } if name.ends_with("/run.json") => places.odd.push(name),
-                Listed::Foreign { name } => places.leftovers.push(name),
+                // A place without a record is no run; doctor names it.
+                Listed::Foreign { .. } => {}
             }
         }
         Ok(places)

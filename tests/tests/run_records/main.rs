@@ -178,6 +178,7 @@ fn run_dl01_deleted_is_gone() {
 fn run_dl02_refused_and_finished() {
     each(delete::dl02_what_is_not_over_stays);
     on(local(), delete::dl02_kills_are_finished);
+    alone(delete::dl02_what_only_it_used_is_freed());
 }
 
 #[test]

@@ -241,3 +241,41 @@ pub async fn prune_plans_and_applies(site: &Site) {
         assert!(!place.exists(), "nothing is created");
     }
 }
+
+/// RUN-DL02, K46: what only a deleted run used is freed by the next prune, and what
+/// others use is not.
+pub async fn dl02_what_only_it_used_is_freed() {
+    use crate::history::{History, Spec};
+    use backtrail_core::ids::Chain;
+    use backtrail_core::prune::{Policy, Request, prune};
+    let h = History::new().await;
+    let runs = RunStore::new(h.store.clone(), super::context());
+    let mut chains = Vec::new();
+    for id in ["goes", "stays"] {
+        let (ours, mut run) = started(&runs, id).await;
+        let chain = Chain::Run(run.id().clone());
+        let spec = Spec::of(&[("own", id), ("shared", "by both")]);
+        h.snapshot(&chain, spec.label("post:a:0")).await;
+        engine(&ours, &mut run, Status::Finished).await;
+        chains.push(chain);
+    }
+    let request = Request {
+        policy: Policy { keep: Some(100), ..Policy::default() },
+        workspace: Some(h.key()),
+        grace: Duration::ZERO,
+        wait: Duration::ZERO,
+        ..Request::default()
+    };
+    let count = async || {
+        let rows: Vec<_> = h.store.list_objects().try_collect().await.expect("lists");
+        rows.len()
+    };
+    prune(&*h.store, &h.ctx, &request).await.expect("prunes");
+    let both = count().await;
+    assert_eq!(runs.delete(&run_id("goes"), &options()).await.expect("deletes"), Deleted::Now);
+    assert_eq!(count().await, both, "objects are left to prune");
+    prune(&*h.store, &h.ctx, &request).await.expect("prunes");
+    assert_eq!(count().await, both - 2, "its own file and its own tree");
+    let history = backtrail_core::snapshot::chain::History::load(&*h.store, &chains[1]).await;
+    assert_eq!(history.expect("loads").newest_first().len(), 1);
+}

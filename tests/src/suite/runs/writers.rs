@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use backtrail_core::error::Kind;
-use backtrail_core::run::{Actor, RunStore, Status, Transition};
+use backtrail_core::run::{Actor, RunRecord, RunStore, Status, Transition};
 use backtrail_core::store::layers::Call;
 use backtrail_core::store::layers::fault::{Fault, FaultStore};
 use serde_json::json;
 
-use super::{context, engine, runs, started, stored};
+use super::{context, engine, new_run, runs, started, stored};
 use crate::suite::{Site, at_once, refused};
 
 /// RUN-RS07: a stale copy drops nothing that another writer set.
@@ -60,7 +60,7 @@ async fn many_writers(site: &Site, id: &backtrail_core::ids::RunId) {
         async move {
             let mut run = handles[i].load(&id).await.expect("loads");
             for _ in 0..5 {
-                let one = |r: &mut backtrail_core::run::RunRecord| {
+                let one = |r: &mut RunRecord| {
                     let n = r.extra.get("n").and_then(serde_json::Value::as_u64).unwrap_or(0);
                     r.extra.insert("n".into(), json!(n + 1));
                     Ok(())
@@ -78,20 +78,29 @@ pub async fn rs14_lost_answers_are_settled(site: &Site) {
     let fault = Arc::new(FaultStore::new(site.open().await));
     let runs = RunStore::new(fault.clone(), context());
     let (ours, mut run) = started(&runs, "r").await;
-    for lost in [Fault::After, Fault::AfterConflict] {
+    for (n, lost) in [Fault::After, Fault::AfterConflict].into_iter().enumerate() {
+        fault.arm(Call::Put, 1, lost.clone());
+        let created = runs.create(new_run(&format!("new-{n}"))).await.expect("settled");
+        let there = stored(&*fault, created.run.id()).await;
+        assert_eq!(there["write_id"], created.run.record.write_id());
         fault.arm(Call::Put, 1, lost.clone());
         let before = run.record.cas_version();
-        runs.request_cancel(&mut run, Some("x")).await.expect("settled");
-        ours.patch(&mut run, |r| {
-            r.result = Some(json!(format!("{lost:?}")));
+        let mut record = run.record.clone();
+        record.result = Some(json!(format!("{lost:?}")));
+        ours.save(&mut run, &record).await.expect("settled");
+        fault.arm(Call::Put, 1, lost.clone());
+        let set = |r: &mut RunRecord| {
+            r.budget = Some(json!(format!("{lost:?}")));
             Ok(())
-        })
-        .await
-        .expect("goes on from there");
+        };
+        ours.patch(&mut run, set).await.expect("settled");
         let there = stored(&*fault, run.id()).await;
-        assert_eq!(there["result"], format!("{lost:?}"));
-        assert_eq!(there["cas_version"], run.record.cas_version());
-        assert!(run.record.cas_version() > before);
+        assert_eq!(
+            (&there["result"], &there["budget"]),
+            (&json!(format!("{lost:?}")), &there["result"])
+        );
+        assert_eq!(there["cas_version"], before + 2, "each write happened once");
+        assert_eq!(run.record.cas_version(), before + 2);
     }
     // Not applied and not answered: an error, not a conflict, and nothing changed.
     let before = stored(&*fault, run.id()).await;
