@@ -254,16 +254,17 @@ pub async fn ev06_followers_end_with_the_run(site: &Site) {
     let runs = runs(site).await;
     let (ours, mut run) = started(&runs, "r").await;
     let id = run.id().clone();
-    let follow = async |from: u64| {
-        let (runs, id) = (super::runs(site).await, id.clone());
+    let other = super::runs(site).await;
+    let follow = |from: u64| {
+        let (runs, id) = (other.clone(), id.clone());
         tokio::spawn(async move {
             let rows = runs.follow_events(&id, from).try_collect::<Vec<Event>>();
             tokio::time::timeout(SOON, rows).await.expect("ends").expect("no error")
         })
     };
-    let before = follow(0).await;
+    let before = follow(0);
     ours.append_events(run.id(), &[event(0), event(1)]).await.expect("appends");
-    let during = follow(1).await;
+    let during = follow(1);
     for n in 2..30 {
         ours.append_events(run.id(), &[event(n)]).await.expect("appends");
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -274,7 +275,7 @@ pub async fn ev06_followers_end_with_the_run(site: &Site) {
     let last = NewEvent::engine(&EngineEvent::RunFinished { reason: None });
     ours.append_events(run.id(), &[last]).await.expect("appends");
     engine(&ours, &mut run, Status::Finished).await;
-    let after = follow(0).await;
+    let after = follow(0);
     let want = all(&runs, run.id()).await;
     assert_eq!(want.len(), 31);
     assert_eq!(want[30].kind(), "run_finished");

@@ -101,7 +101,7 @@ pub async fn in01_the_first_answer_wins(site: &Site) {
         let shared = shared.clone();
         async move {
             let (runs, run, id) = &*shared;
-            runs.answer(run, id, &object(json!({"approve": n % 2 == 0}))).await
+            runs.answer(run, id, &object(json!({"approve": n.is_multiple_of(2)}))).await
         }
     };
     let done = at_once(6, answer).await;
@@ -111,7 +111,7 @@ pub async fn in01_the_first_answer_wins(site: &Site) {
     let won = recorded["approve"].as_bool().expect("a word");
     for (n, done) in done.into_iter().enumerate() {
         match done {
-            Ok(Answered::First(_) | Answered::Same(_)) => assert_eq!(n % 2 == 0, won),
+            Ok(Answered::First(_) | Answered::Same(_)) => assert_eq!(n.is_multiple_of(2), won),
             Err(e) => assert_eq!((e.code(), e.kind()), ("already-answered", Kind::Conflict)),
         }
     }
