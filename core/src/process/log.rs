@@ -11,7 +11,9 @@ use tokio::sync::Mutex;
 
 use super::pump::{Chunk, Sink, Stream};
 use crate::error::{Error, Kind, Result};
+use crate::ids::RunId;
 use crate::redact::{Redaction, Redactor};
+use crate::store::{Fence, Store};
 
 /// Begins every line of ours.
 const OURS: &str = "[backtrail] ";
@@ -27,6 +29,25 @@ const MAX_LINE: usize = 64 * 1024;
 pub trait Append: Send + Sync {
     /// Stores `bytes`, at most 1 MiB, at `offset`.
     async fn append(&self, offset: u64, bytes: Bytes) -> Result<()>;
+}
+
+/// The log of a run in a store.
+pub struct StoreLog {
+    /// Where the run is.
+    pub store: Arc<dyn Store>,
+    /// The run; its record must exist.
+    pub run: RunId,
+    /// The right with which it is written.
+    pub fence: Option<Fence>,
+}
+
+#[async_trait]
+impl Append for StoreLog {
+    async fn append(&self, offset: u64, bytes: Bytes) -> Result<()> {
+        let appended =
+            self.store.append_log(&self.run, Some(offset), bytes, self.fence.as_ref()).await;
+        appended.map(drop)
+    }
 }
 
 /// A run log that is being written, shared by all that write to it.

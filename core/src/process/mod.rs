@@ -31,7 +31,7 @@ pub use attempt::{
 };
 pub use env::{Environment, Variables};
 pub use family::adopt_orphans;
-pub use log::{Append, LogReport, LogSink, RunLog};
+pub use log::{Append, LogReport, LogSink, RunLog, StoreLog};
 pub use output::{Asked, MAX_OUTPUT, Question, Reported, reported};
 pub use pump::{Chunk, Sink, Stream, Tee};
 pub use run::run;

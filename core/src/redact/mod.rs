@@ -13,7 +13,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 
 use crate::error::{Error, Result};
 
-pub use names::{is_secret_name, launch_environment};
+pub use names::is_secret_name;
 pub use stream::Redaction;
 
 /// A declared secret shorter than this is not looked for.

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use backtrail_core::error::{Error, Kind, Result};
-use backtrail_core::process::{Append, RunLog, Stop, run};
+use backtrail_core::process::{Append, RunLog, Stop, StoreLog, run};
 use backtrail_core::redact::{Redactor, Secrets};
+use backtrail_core::store::memory::MemoryStore;
+use backtrail_core::store::{LogPart, Store};
+use backtrail_tests::suite::make_run;
 use bytes::Bytes;
 
 use crate::world::{block_on, sh};
@@ -65,6 +68,30 @@ fn a_secret_split_over_two_writes_is_not_in_the_log() {
     assert!(text.contains("a [redacted:API_TOKEN] b\n"), "{text}");
     assert_eq!(text.matches("[redacted:API_TOKEN]").count(), 4, "{text}");
     assert!(text.ends_with("\n[backtrail] said [redacted:API_TOKEN]\n"), "{text}");
+}
+
+#[test]
+fn a_store_keeps_the_log_and_positions_cut_out_what_a_command_said() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    block_on(async {
+        let run_id = make_run(&*store, "r").await;
+        let append = Arc::new(StoreLog { store: store.clone(), run: run_id.clone(), fence: None });
+        let log = RunLog::new(append, 0, 1 << 20, Redactor::none());
+        log.note("first").await.expect("noted");
+        let from = log.position().await;
+        let mut sink = log.sink(None);
+        let ran = run(sh("echo one; echo two >&2", dir.path()), &mut sink, Stop::never());
+        assert!(ran.await.expect("ran").sink_error.is_none());
+        let to = log.position().await;
+        log.note("last").await.expect("noted");
+        log.flush().await.expect("flushed");
+        let parts = store.read_log(&run_id, from, to).await.expect("read");
+        let [LogPart::Bytes { offset, bytes }] = &parts[..] else { panic!("{parts:?}") };
+        let mut lines: Vec<&[u8]> = bytes.split_inclusive(|b| *b == b'\n').collect();
+        lines.sort_unstable();
+        assert_eq!((*offset, lines), (from, vec![&b"one\n"[..], b"two\n"]));
+    });
 }
 
 #[test]
