@@ -2,16 +2,10 @@
 
 use std::collections::BTreeMap;
 
-/// Words in a variable's name that make its value a secret.
-const SECRET_WORDS: &[&str] = &["TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH"];
+use crate::redact::launch_environment;
+
 /// Words in the name of a URL's query key that make its value a secret.
 const SECRET_QUERY: &[&str] = &["token", "key", "secret", "password", "cred"];
-
-/// True if a variable of this name holds a secret.
-pub fn is_secret_name(name: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    SECRET_WORDS.iter().any(|word| name.contains(word))
-}
 
 /// The part of an environment that a record keeps: names beginning `BACKTRAIL_`, empty
 /// values dropped, secrets as `[redacted]`, URLs without credentials.
@@ -22,22 +16,12 @@ pub fn is_secret_name(name: &str) -> bool {
 /// assert_eq!(env["BACKTRAIL_STORE"], "mongodb://***@h/db");
 /// assert_eq!(env.len(), 1);
 /// ```
-pub fn launch_env<K: AsRef<str>, V: AsRef<str>>(
-    variables: impl IntoIterator<Item = (K, V)>,
+pub fn launch_env<'e>(
+    environment: impl IntoIterator<Item = (&'e str, &'e str)>,
 ) -> BTreeMap<String, String> {
-    let mut out = BTreeMap::new();
-    for (name, value) in variables {
-        let (name, value) = (name.as_ref(), value.as_ref());
-        if !name.starts_with("BACKTRAIL_") || value.is_empty() {
-            continue;
-        }
-        let kept = match is_secret_name(name) {
-            true => String::from("[redacted]"),
-            false => redact_url(value),
-        };
-        out.insert(name.to_owned(), kept);
-    }
-    out
+    let mut kept = launch_environment(environment);
+    kept.values_mut().for_each(|value| *value = redact_url(value));
+    kept
 }
 
 /// A URL with its user info and the values of secret query keys as `***`; other text as

@@ -1,17 +1,19 @@
 //! The run log: what children print, by byte offset. Best effort: it may have holes, and
 //! it ends at a limit without holding anybody up.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
-use super::engine_event::EngineEvent;
-use super::event::NewEvent;
 use super::store::RunStore;
 use crate::error::{Kind, Result};
 use crate::ids::RunId;
+use crate::process::{Append, RunLog};
+use crate::redact::Redactor;
 use crate::store::LogPart;
 
 /// The longest piece stored at once, in bytes: 1 MiB, however long a line.
@@ -116,116 +118,44 @@ impl RunStore {
         }
     }
 
-    /// A writer at the end of the run log that stops at `limit` bytes.
-    pub async fn log_writer(&self, run: &RunId, limit: u64) -> Result<LogWriter> {
+    /// The run log for what children print, from its present end up to `limit` bytes in
+    /// all. The limit is told once, also over restarts. When the report of the log says
+    /// that it was reached, [`super::EngineEvent::LogTruncated`] is due.
+    pub async fn open_log(
+        &self,
+        run: &RunId,
+        limit: u64,
+        redactor: Redactor,
+    ) -> Result<Arc<RunLog>> {
         let offset = self.log_size(run).await?;
-        let (runs, run) = (self.clone(), run.clone());
-        // Beyond the limit lies only the notice that said so.
-        Ok(LogWriter { runs, run, offset, limit, full: offset > limit, line_open: false })
+        let append = Arc::new(Stored { runs: self.clone(), run: run.clone() });
+        Ok(RunLog::new(append, offset, limit, redactor))
     }
 }
 
-/// What became of bytes given to a [`LogWriter`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Logged {
-    /// Bytes stored.
-    pub stored: u64,
-    /// Bytes that could not be stored: a hole in the log.
-    pub lost: u64,
-    /// Bytes beyond the limit, dropped.
-    pub dropped: u64,
-}
-
-/// Appends a run's output in order. It never fails for the sake of the log alone, and
-/// never makes a child wait for more than the tries of one piece.
-pub struct LogWriter {
+/// Stores what a run log hands on.
+struct Stored {
     runs: RunStore,
     run: RunId,
-    offset: u64,
-    limit: u64,
-    full: bool,
-    line_open: bool,
 }
 
-impl LogWriter {
-    /// Where the next byte goes.
-    pub fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    /// Appends output. Errors are those of the run, not of the log: a lost lease, a
-    /// deleted run. At the limit one notice is written and one event, and all that
-    /// follows is dropped.
-    pub async fn write(&mut self, bytes: &[u8]) -> Result<Logged> {
-        let mut done = Logged::default();
-        if self.full {
-            done.dropped = bytes.len() as u64;
-            return Ok(done);
-        }
-        let room = usize::try_from(self.limit.saturating_sub(self.offset)).unwrap_or(usize::MAX);
-        let (kept, dropped) = bytes.split_at(bytes.len().min(room));
-        for chunk in kept.chunks(MAX_CHUNK_BYTES) {
-            match self.store(chunk).await? {
-                true => done.stored += chunk.len() as u64,
-                false => done.lost += chunk.len() as u64,
+#[async_trait]
+impl Append for Stored {
+    /// Three tries; what fails then becomes a hole.
+    async fn append(&self, offset: u64, bytes: Bytes) -> Result<()> {
+        let mut tries = 1;
+        loop {
+            match self.runs.append_log(&self.run, Some(offset), bytes.clone()).await {
+                Ok(_) => return Ok(()),
+                Err(e) if tries == TRIES || !may_pass(e.kind()) => return Err(e),
+                Err(_) => self.runs.pause(Duration::from_millis(20) * tries).await?,
             }
+            tries += 1;
         }
-        if let Some(last) = kept.last() {
-            self.line_open = *last != b'\n';
-        }
-        if !dropped.is_empty() {
-            done.dropped = dropped.len() as u64;
-            self.end_at_limit().await?;
-        }
-        Ok(done)
-    }
-
-    /// Appends a line of ours, which begins `[backtrail] `.
-    pub async fn notice(&mut self, text: &str) -> Result<Logged> {
-        let line = self.line(text);
-        self.write(line.as_bytes()).await
-    }
-
-    fn line(&self, text: &str) -> String {
-        let start = if self.line_open { "\n" } else { "" };
-        format!("{start}[backtrail] {text}\n")
-    }
-
-    async fn end_at_limit(&mut self) -> Result<()> {
-        self.full = true;
-        let limit = self.limit;
-        let line = self.line(&format!("the log is full at {limit} bytes; what follows is dropped"));
-        self.store(line.as_bytes()).await?;
-        let event = NewEvent::engine(&EngineEvent::LogTruncated { limit });
-        self.runs.append_events(&self.run, &[event.log_offset(self.offset)]).await?;
-        Ok(())
-    }
-
-    /// True when the piece is stored; false when it became a hole.
-    async fn store(&mut self, chunk: &[u8]) -> Result<bool> {
-        let bytes = Bytes::copy_from_slice(chunk);
-        for tries in 1..=TRIES {
-            match self.runs.append_log(&self.run, Some(self.offset), bytes.clone()).await {
-                Ok(_) => {
-                    self.offset += chunk.len() as u64;
-                    return Ok(true);
-                }
-                // Somebody else wrote a line there: ours goes behind it.
-                Err(e) if e.kind() == Kind::Conflict => {
-                    self.offset = self.runs.log_size(&self.run).await?;
-                }
-                Err(e) if is_the_logs(e.kind()) => {
-                    self.runs.pause(Duration::from_millis(20) * tries).await?;
-                }
-                Err(e) => return Err(e),
-            }
-        }
-        self.offset += chunk.len() as u64;
-        Ok(false)
     }
 }
 
-/// True for failures that concern the log alone.
-fn is_the_logs(kind: Kind) -> bool {
+/// True for failures after which another try may work.
+fn may_pass(kind: Kind) -> bool {
     matches!(kind, Kind::Unavailable { .. } | Kind::Failed | Kind::Busy)
 }
