@@ -151,7 +151,8 @@ impl Captured {
 pub struct Outcome {
     /// How the command itself ended.
     pub end: End,
-    /// Why, when it was ended by us.
+    /// Why, when it was ended by us. `None` too when it had ended by itself and somebody
+    /// asked for a stop while only what it left behind was still there.
     pub cause: Option<Cause>,
     /// Processes left behind that had to be stopped, and descendants outside the group
     /// that a stop had to kill.

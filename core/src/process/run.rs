@@ -212,12 +212,12 @@ impl Running {
             if done || Instant::now() >= deadline {
                 return living;
             }
-            kill(living.all());
             for one in living.outside.iter().map(named) {
                 if !self.killed.iter().any(|k| k.pid == one.pid) {
                     self.killed.push(one);
                 }
             }
+            kill(living.all());
             let _ = timeout(pause, ended(&mut self.main.end, &mut self.end)).await;
             if self.end.is_some() {
                 sleep(pause).await;
