@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::redact::launch_environment;
+use crate::redact::is_secret_name;
 
 /// Words in the name of a URL's query key that make its value a secret.
 const SECRET_QUERY: &[&str] = &["token", "key", "secret", "password", "cred"];
@@ -19,9 +19,14 @@ const SECRET_QUERY: &[&str] = &["token", "key", "secret", "password", "cred"];
 pub fn launch_env<'e>(
     environment: impl IntoIterator<Item = (&'e str, &'e str)>,
 ) -> BTreeMap<String, String> {
-    let mut kept = launch_environment(environment);
-    kept.values_mut().for_each(|value| *value = redact_url(value));
-    kept
+    let ours =
+        environment.into_iter().filter(|(n, v)| n.starts_with("BACKTRAIL_") && !v.is_empty());
+    ours.map(|(name, value)| {
+        let secret = is_secret_name(name);
+        let kept = if secret { String::from("[redacted]") } else { redact_url(value) };
+        (name.to_owned(), kept)
+    })
+    .collect()
 }
 
 /// A URL with its user info and the values of secret query keys as `***`; other text as

@@ -12,7 +12,7 @@ use futures::stream::{self, BoxStream};
 use super::store::RunStore;
 use crate::error::{Kind, Result};
 use crate::ids::RunId;
-use crate::process::{Append, RunLog};
+use crate::process::{Append, RunLog, StoreLog};
 use crate::redact::Redactor;
 use crate::store::LogPart;
 
@@ -128,25 +128,26 @@ impl RunStore {
         redactor: Redactor,
     ) -> Result<Arc<RunLog>> {
         let offset = self.log_size(run).await?;
-        let append = Arc::new(Stored { runs: self.clone(), run: run.clone() });
-        Ok(RunLog::new(append, offset, limit, redactor))
+        let log = StoreLog { store: self.store.clone(), run: run.clone(), fence: self.fence(run)? };
+        Ok(RunLog::new(Arc::new(Tried { runs: self.clone(), log }), offset, limit, redactor))
     }
 }
 
-/// Stores what a run log hands on.
-struct Stored {
+/// Stores what a run log hands on, while the claim holds, with more than one try.
+struct Tried {
     runs: RunStore,
-    run: RunId,
+    log: StoreLog,
 }
 
 #[async_trait]
-impl Append for Stored {
+impl Append for Tried {
     /// Three tries; what fails then becomes a hole.
     async fn append(&self, offset: u64, bytes: Bytes) -> Result<()> {
         let mut tries = 1;
         loop {
-            match self.runs.append_log(&self.run, Some(offset), bytes.clone()).await {
-                Ok(_) => return Ok(()),
+            self.runs.fence(&self.log.run)?;
+            match self.log.append(offset, bytes.clone()).await {
+                Ok(()) => return Ok(()),
                 Err(e) if tries == TRIES || !may_pass(e.kind()) => return Err(e),
                 Err(_) => self.runs.pause(Duration::from_millis(20) * tries).await?,
             }
