@@ -258,17 +258,21 @@ impl Report {
         self.findings.iter().filter(|f| f.code.severity() == Severity::Error).count()
     }
 
-    fn line(&self, number: usize) -> &str {
-        self.text.lines().nth(number.saturating_sub(1)).unwrap_or_default()
+    /// Each finding and its line.
+    fn with_lines(&self) -> impl Iterator<Item = (&Finding, &str)> {
+        let lines: Vec<&str> = self.text.lines().collect();
+        self.findings.iter().map(move |f| {
+            (f, lines.get(f.span.line.saturating_sub(1)).copied().unwrap_or_default())
+        })
     }
 
     /// The text for a person: each finding with its line, a caret and help.
     pub fn human(&self) -> String {
-        self.findings.iter().map(|f| f.human(&self.file, self.line(f.span.line))).collect()
+        self.with_lines().map(|(f, line)| f.human(&self.file, line)).collect()
     }
 
     /// One JSON object a finding.
     pub fn json(&self) -> Vec<Value> {
-        self.findings.iter().map(|f| f.json(&self.file, self.line(f.span.line))).collect()
+        self.with_lines().map(|(f, line)| f.json(&self.file, line)).collect()
     }
 }

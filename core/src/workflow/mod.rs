@@ -2,6 +2,7 @@
 //! engine as a pure state machine.
 
 pub mod answers;
+pub mod check;
 pub mod file;
 pub mod finding;
 pub mod graph;

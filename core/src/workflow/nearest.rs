@@ -8,7 +8,7 @@ pub(crate) fn nearest<'a>(
     let limit = (word.chars().count() / 3).clamp(1, 3);
     candidates
         .into_iter()
-        .filter(|c| *c != word)
+        .filter(|c| *c != word && c.len().abs_diff(word.len()) <= 4 * limit)
         .map(|c| (strsim::damerau_levenshtein(&word.to_lowercase(), &c.to_lowercase()), c))
         .filter(|(distance, _)| *distance <= limit)
         .min()

@@ -6,6 +6,7 @@ use super::definition::{
 use super::fields::{Fields, Reader, templated};
 use super::yaml::{self, Key, Yaml};
 use super::{inputs, run};
+use crate::run::FailureCode;
 use crate::workflow::finding::{Code, Finding, Spanned};
 
 const COMMON: [&str; 5] = ["kind", "description", "input", "publish", "output_schema"];
@@ -86,15 +87,19 @@ fn human(r: &mut Reader, f: &Fields<'_>) -> Option<HumanSpec> {
 
 fn fail_code(r: &mut Reader, node: &yaml::Node) -> Option<String> {
     let code = r.text(node, "code")?.value;
-    let ok = (3..=64).contains(&code.len())
-        && code.starts_with(|c: char| c.is_ascii_uppercase())
-        && code.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
-    if !ok {
+    if FailureCode::is_custom(&code) {
+        return Some(code);
+    }
+    if FailureCode::RESERVED.contains(&code.as_str()) {
+        let text = format!("failure code {code} is reserved");
+        let help = format!("choose one of your own, such as MY_{code}");
+        r.add(Finding::new(Code::ReservedCode, node.span, text).help(help));
+    } else {
         let text = format!("failure code {code:?} is not valid");
         let form = "3-64 capital letters, digits and _, beginning with a letter";
         r.add(Finding::new(Code::BadValue, node.span, text).help(form));
     }
-    ok.then_some(code)
+    None
 }
 
 fn review(r: &mut Reader, f: &Fields<'_>) -> Option<ReviewSpec> {

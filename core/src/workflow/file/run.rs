@@ -1,9 +1,11 @@
 //! The keys of a `run` node, which a companion has as well.
 
-use super::definition::{Background, Command, OutputMode, Retry, RunSpec, Template};
+use super::definition::{Command, OutputMode, Retry, RunSpec, Template};
 use super::fields::{Fields, Reader};
 use super::read::{env, nonzero, secrets};
 use super::yaml::{Node, Yaml};
+use crate::process::Background;
+use crate::run::FailureCode;
 use crate::workflow::finding::{Code, Finding};
 
 pub(super) const KEYS: [&str; 12] = [
@@ -110,17 +112,13 @@ fn reasons(r: &mut Reader, node: &Node) -> Vec<String> {
     let mut out = Vec::new();
     for item in items {
         let Some(word) = r.text(item, "a reason to retry") else { continue };
-        let code = word.value.starts_with(|c: char| c.is_ascii_uppercase())
-            && word
-                .value
-                .bytes()
-                .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
-        if code || ["exit", "timeout"].contains(&word.value.as_str()) {
+        let known = || ["exit", "timeout"].into_iter().chain(FailureCode::RESERVED.iter().copied());
+        if known().any(|k| k == word.value) {
             out.push(word.value);
         } else {
             let text = format!("{:?} is no reason to retry", word.value);
             let finding = Finding::new(Code::BadValue, word.span, text);
-            r.add(finding.did_you_mean(&word.value, ["exit", "timeout"]));
+            r.add(finding.did_you_mean(&word.value, known()));
         }
     }
     out

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use crate::process::{Background, Command};
 use crate::run::{Checkpoint, EngineEvent, Status};
 use crate::snapshot::label::Boundary;
-use crate::workflow::file::definition::{Background, OutputMode};
+use crate::workflow::file::definition::OutputMode;
 
 /// A thing to do. The actions of one step are done in order; one that waits (a capture, a
 /// write) is complete before the next begins.
@@ -19,7 +20,7 @@ pub enum Action {
         boundary: Boundary,
         /// When it fails, nothing that follows in this step is done, and the machine is fed
         /// [`Input::CaptureRefused`](super::Input::CaptureRefused), unless the run's capture
-        /// mode lets it go on.
+        /// mode lets it go on. A resume that is refused so leaves the run as it was.
         must: bool,
     },
     /// Point this boundary at the run's newest snapshot; capture when the last one failed.
@@ -66,7 +67,7 @@ pub enum Action {
         status: Status,
         /// Why, for the failed ones and cancelled.
         failure: Option<Failure>,
-        /// The output of `done`.
+        /// The output of `done`, with its `message`.
         result: Option<Value>,
         /// The checkpoint.
         checkpoint: Box<Checkpoint>,
@@ -109,8 +110,8 @@ pub struct Execution {
     pub branch: Option<String>,
     /// Equal over attempts and resumes: `<run>:<node>:<iteration>`.
     pub execution_id: String,
-    /// The program.
-    pub program: Program,
+    /// The program, every template filled in.
+    pub command: Command,
     /// Where, relative to the workspace.
     pub cwd: Option<String>,
     /// Environment of the file and of the node.
@@ -133,20 +134,6 @@ pub struct Execution {
     pub input: Value,
     /// The content of `BACKTRAIL_ANSWERS`.
     pub answers: Map<String, Value>,
-}
-
-/// A program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Program {
-    /// `<shell> -c <text>`.
-    Shell {
-        /// The shell.
-        shell: String,
-        /// The text.
-        text: String,
-    },
-    /// A program and its arguments.
-    Argv(Vec<String>),
 }
 
 /// An event and what it is about.

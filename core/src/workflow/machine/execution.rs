@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::{Execution, Failure, Line, Machine, Program};
+use super::{Execution, Failure, Line, Machine};
+use crate::process;
 use crate::workflow::file::definition::{Command, Node, RunSpec, Template};
 use crate::workflow::template::{ExpressionError, Mode, Scope, render};
 
@@ -25,7 +26,7 @@ impl Machine {
         Ok(Execution {
             branch: self.lane(line).branch.clone(),
             execution_id: format!("{}:{}:{}", self.run.id, attempt.node, attempt.iteration),
-            program: filled.program,
+            command: filled.command,
             cwd: filled.cwd,
             env: filled.env,
             secrets: spec.secrets.iter().map(|s| s.value.clone()).collect(),
@@ -50,21 +51,21 @@ impl Machine {
 
     fn fill(&self, spec: &RunSpec, scope: &Scope<'_>) -> Result<Filled, ExpressionError> {
         let plain = |t: &Template| render(t, scope, Mode::Plain);
-        let program = match &spec.command {
-            Command::Shell(text) => Program::Shell {
-                shell: spec.shell.clone(),
-                text: render(text, scope, Mode::Shell)?,
+        let command = match &spec.command {
+            Command::Shell(text) => process::Command::Shell {
+                shell: spec.shell.clone().into(),
+                text: render(text, scope, Mode::Shell)?.into(),
             },
-            Command::Argv(parts) => {
-                Program::Argv(parts.iter().map(plain).collect::<Result<_, _>>()?)
-            }
+            Command::Argv(parts) => process::Command::Argv(
+                parts.iter().map(|p| plain(p).map(Into::into)).collect::<Result<_, _>>()?,
+            ),
         };
         let mut env = BTreeMap::new();
         for (name, value) in self.definition.env.iter().chain(&spec.env) {
             env.insert(name.clone(), plain(value)?);
         }
         Ok(Filled {
-            program,
+            command,
             cwd: spec.cwd.as_ref().map(plain).transpose()?,
             env,
             stdin: spec.stdin.as_ref().map(plain).transpose()?.unwrap_or_default(),
@@ -73,7 +74,7 @@ impl Machine {
 }
 
 struct Filled {
-    program: Program,
+    command: process::Command,
     cwd: Option<String>,
     env: BTreeMap<String, String>,
     stdin: String,

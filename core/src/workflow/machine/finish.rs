@@ -8,6 +8,7 @@ use super::edges::Choice;
 use super::node::finished;
 use super::state::{Phase, Stopping, json_len};
 use super::{Action, Attempt, Failure, Line, Machine, Outcome};
+use crate::process::Reported;
 use crate::run::{EngineEvent, FailureCode, MAX_OUTPUT_BYTES, Status};
 use crate::snapshot::label::Phase as BoundaryPhase;
 use crate::workflow::file::definition::{CheckpointMode, Kind, Node, On, Retry};
@@ -28,14 +29,14 @@ impl Machine {
             self.lane_mut(line).phase = Phase::Ready;
             return self.stop_when_idle();
         }
-        if closing && (stopped || !matches!(outcome, Outcome::Succeeded { .. })) {
+        if closing && (stopped || !matches!(outcome, Outcome::Succeeded(_))) {
             return self.branch_stopped(line);
         }
         let Some(node) = self.node(line) else { return };
         match outcome {
-            Outcome::Succeeded { output } => match &node.kind {
-                Kind::Review(spec) => self.companion_spoke(&node, spec, &output),
-                _ => self.reported(line, &node, output),
+            Outcome::Succeeded(reported) => match &node.kind {
+                Kind::Review(spec) => self.companion_spoke(&node, spec, &reported),
+                _ => self.reported(line, &node, &reported),
             },
             Outcome::Failed { code, message, exit_code } => {
                 self.failed(line, Failure { code, message, exit_code });
@@ -44,7 +45,7 @@ impl Machine {
                 let text = format!("it took longer than {after:?}");
                 self.failed(line, Failure::new(FailureCode::TIMEOUT, text));
             }
-            Outcome::Asked { question } => self.execution_asked(line, &node, &question),
+            Outcome::Asked(question) => self.execution_asked(line, &node, &question),
             Outcome::Stopped => {
                 let text = "it was stopped from outside";
                 self.failed(line, Failure::new(FailureCode::EXECUTION_FAILED, text));
@@ -53,18 +54,19 @@ impl Machine {
     }
 
     /// The output of a command: what it spent, then as any output.
-    fn reported(&mut self, line: Line, node: &Node, mut output: Map<String, Value>) {
-        match take_spending(&mut output) {
-            Ok((tokens, cost)) => {
-                self.spend(tokens, cost);
-                self.completed(line, node, output, tokens, cost);
+    fn reported(&mut self, line: Line, node: &Node, reported: &Reported) {
+        self.spend(reported);
+        match own_output(reported) {
+            Ok(output) => {
+                self.completed(line, node, output, reported.tokens, reported.cost_usd);
             }
             Err(failure) => self.failed(line, failure),
         }
     }
 
     /// What a command reported as spent.
-    pub(super) fn spend(&mut self, tokens: Option<u64>, cost: Option<f64>) {
+    pub(super) fn spend(&mut self, reported: &Reported) {
+        let Reported { tokens, cost_usd: cost, .. } = *reported;
         let spent = &mut self.state.spent;
         spent.tokens = spent.tokens.saturating_add(tokens.unwrap_or(0));
         spent.cost += cost.unwrap_or(0.0);
@@ -321,29 +323,17 @@ fn pause(retry: &Retry, tried: u64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(retry.max_delay).min(retry.max_delay)
 }
 
-/// Takes `_tokens` and `_cost_usd` out of an output, and refuses other reserved keys.
-pub(super) fn take_spending(
-    output: &mut Map<String, Value>,
-) -> Result<(Option<u64>, Option<f64>), Failure> {
-    let wrong = |text: String| Failure::new(FailureCode::SCHEMA_VALIDATION, text);
-    let tokens = match output.remove("_tokens") {
-        None => None,
-        Some(value) => Some(value.as_u64().ok_or_else(|| {
-            wrong(format!("_tokens must be a whole number of at least 0, not {value}"))
-        })?),
-    };
-    let cost = match output.remove("_cost_usd") {
-        None => None,
-        Some(value) => {
-            let cost = value.as_f64().filter(|c| c.is_finite() && *c >= 0.0);
-            Some(cost.ok_or_else(|| {
-                wrong(format!("_cost_usd must be a number of at least 0, not {value}"))
-            })?)
-        }
-    };
+/// The output without what the budget is fed with. No other key may begin with `_`.
+pub(super) fn own_output(reported: &Reported) -> Result<Map<String, Value>, Failure> {
+    let mut output = reported.object.clone();
+    output.remove("_tokens");
+    output.remove("_cost_usd");
     match output.keys().find(|k| k.starts_with('_')) {
-        Some(key) => Err(wrong(format!("key {key:?} of the output is reserved"))),
-        None => Ok((tokens, cost)),
+        Some(key) => {
+            let text = format!("key {key:?} of the output is reserved");
+            Err(Failure::new(FailureCode::SCHEMA_VALIDATION, text))
+        }
+        None => Ok(output),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::action::{Attempt, Turn};
+use crate::process::{Question, Reported};
 use crate::run::Status;
 use crate::workflow::answers::AnswerProblem;
 
@@ -50,11 +51,8 @@ pub enum Input {
 /// How an execution ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// With an exit code of success and an output that could be read.
-    Succeeded {
-        /// The output, redacted.
-        output: Map<String, Value>,
-    },
+    /// With an exit code of success and an output that could be read, which was redacted.
+    Succeeded(Reported),
     /// With another exit code or a signal, or it could not be executed or read.
     Failed {
         /// The failure code: `EXECUTION_FAILED`, `TOOL_FAILED_PERMANENT`, `SCHEMA_VALIDATION` …
@@ -70,10 +68,7 @@ pub enum Outcome {
         after: Duration,
     },
     /// It asks a person: exit 75 with a question file.
-    Asked {
-        /// The content of the question file.
-        question: Value,
-    },
+    Asked(Question),
     /// It was stopped because the machine said so.
     Stopped,
 }
@@ -144,6 +139,9 @@ pub struct Resume {
     pub artifact_versions: BTreeMap<String, u64>,
     /// The number of the next gate: one above the highest label.
     pub next_gate: u64,
+    /// The next iteration of each node by the labels: after a crash they may be ahead of the
+    /// checkpoint, and no iteration is ever given twice.
+    pub labelled: BTreeMap<String, u64>,
 }
 
 impl Resume {
@@ -162,6 +160,7 @@ impl Resume {
             artifacts: Map::new(),
             artifact_versions: BTreeMap::new(),
             next_gate: 0,
+            labelled: BTreeMap::new(),
         }
     }
 }

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-pub use action::{Action, Attempt, Emission, Execution, Failure, Interaction, Program, Turn};
+pub use action::{Action, Attempt, Emission, Execution, Failure, Interaction, Turn};
 pub use input::{Input, Limits, Outcome, Refusal, Resume, RunInfo, Start};
 
 use super::file::definition::{Budget, Definition, Kind, Node};
@@ -103,6 +103,8 @@ impl Machine {
     pub fn step(&mut self, input: Input, active: Duration) -> Vec<Action> {
         self.active = self.active.max(active);
         if !self.state.ended {
+            let refused = matches!(input, Input::CaptureRefused { .. });
+            self.state.returning &= refused;
             match input {
                 Input::Continue => self.go_on(),
                 Input::Ended { attempt, outcome } => self.execution_ended(&attempt, outcome),

@@ -1,6 +1,6 @@
 //! Entering nodes, and beginning attempts.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::state::Phase;
 use super::{Action, Attempt, Failure, Line, Machine, object};
@@ -85,7 +85,13 @@ impl Machine {
         self.emit(Some(line), EngineEvent::NodeStarted { kind, iteration, attempt });
         match &node.kind {
             Kind::Run(spec) => match self.execution(line, &node, spec) {
-                Ok(execution) => self.push(Action::Start(Box::new(execution))),
+                Ok(execution) => {
+                    if line != Line::Main {
+                        // no boundary tells later that this entry was counted
+                        self.save(true);
+                    }
+                    self.push(Action::Start(Box::new(execution)));
+                }
                 Err(failure) => self.failed(line, failure),
             },
             Kind::Human(spec) => self.ask_person(&node, spec),
@@ -113,9 +119,10 @@ impl Machine {
             Ok(built) => built,
             Err(failure) => return self.failed(Line::Main, failure),
         };
-        let mut result = Map::new();
-        result.extend(output.clone().map(|o| ("output".to_owned(), o)));
-        result.extend(message.map(|m| ("message".to_owned(), Value::from(m))));
+        let mut result = output.clone().map(object).unwrap_or_default();
+        if let Some(message) = message {
+            result.entry("message").or_insert(Value::from(message));
+        }
         self.alias(self.here(BoundaryPhase::Post));
         self.emit(Some(Line::Main), finished(output));
         self.emit(None, EngineEvent::RunFinished { reason: None });
@@ -162,6 +169,12 @@ impl Machine {
 
     /// The capture without which nothing is protected failed: nothing was executed.
     pub(super) fn capture_refused(&mut self, error: &str) {
+        if self.state.returning {
+            // the run stays as it was: a later capture would mix a person's edits with its own
+            self.push(Action::End);
+            self.state.ended = true;
+            return;
+        }
         let event = EngineEvent::RunFailed {
             error: error.to_owned(),
             code: FailureCode::WORKSPACE_SAFETY.to_owned(),

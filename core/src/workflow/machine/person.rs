@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{Action, Attempt, Failure, Interaction, Line, Machine, Turn};
+use crate::process::Question;
 use crate::run::{EngineEvent, FailureCode, Status};
 use crate::snapshot::label::Phase as BoundaryPhase;
 use crate::workflow::answers::{schema_from_json, schema_json, text_schema};
@@ -43,7 +44,7 @@ impl Machine {
     }
 
     /// A command asks: exit 75 with a question file.
-    pub(super) fn execution_asked(&mut self, line: Line, node: &Node, question: &Value) {
+    pub(super) fn execution_asked(&mut self, line: Line, node: &Node, question: &Question) {
         let refused = |text: &str| Failure {
             exit_code: Some(75),
             ..Failure::new(FailureCode::EXECUTION_FAILED, text)
@@ -56,8 +57,8 @@ impl Machine {
             return self
                 .failed(line, refused("a companion cannot ask: it is the review that asks"));
         }
-        let (questions, answer_schema) = match read_question(question) {
-            Ok(read) => read,
+        let answer_schema = match asked_for(question) {
+            Ok(schema) => schema,
             Err(text) => {
                 return self.failed(line, Failure::new(FailureCode::SCHEMA_VALIDATION, text));
             }
@@ -71,7 +72,7 @@ impl Machine {
             return self.failed(line, refused(&text));
         };
         let node = node.id.value.clone();
-        let turns = Vec::new();
+        let (questions, turns) = (question.questions.clone(), Vec::new());
         self.ask(Interaction { id, node, questions, answer_schema, turns, answers: None });
     }
 
@@ -118,6 +119,7 @@ impl Machine {
             Kind::Review(spec) => self.person_reviewed(&node, spec, interaction_id, &answers),
             _ => {
                 self.next_attempt();
+                self.save(true);
                 self.try_node(Line::Main);
             }
         }
@@ -137,20 +139,14 @@ impl Machine {
     }
 }
 
-/// The questions of a question file, and what is asked for.
-fn read_question(question: &Value) -> Result<(Map<String, Value>, Value), String> {
-    let object = question.as_object().ok_or("the question file must hold an object")?;
-    let known = ["questions", "answers"];
-    if let Some(key) = object.keys().find(|k| !known.contains(&k.as_str())) {
-        return Err(format!("the question file has no key {key:?}"));
+/// What a question asks for, as an interaction keeps it.
+fn asked_for(question: &Question) -> Result<Value, String> {
+    if question.questions.is_empty() {
+        return Err(String::from("\"questions\" of the question file is empty"));
     }
-    let questions = object.get("questions").and_then(Value::as_object);
-    let questions = questions.filter(|q| !q.is_empty());
-    let questions =
-        questions.ok_or("\"questions\" of the question file must be an object with keys")?;
-    let schema = match object.get("answers") {
+    let schema = match &question.answers {
         Some(answers) => schema_from_json(answers)?,
-        None => text_schema(questions.keys()),
+        None => text_schema(question.questions.keys()),
     };
-    Ok((questions.clone(), schema_json(&schema)))
+    Ok(schema_json(&schema))
 }

@@ -70,6 +70,7 @@ impl Machine {
         } else if answered.is_none() {
             self.next_attempt();
         }
+        self.state.returning = true;
         let boundary = self.here(BoundaryPhase::Resume);
         self.push(Action::Capture { boundary, must: true });
         let boundary = self.here(BoundaryPhase::Pre);
@@ -126,6 +127,10 @@ fn restored(definition: &Definition, saved: &Checkpoint, resume: &Resume) -> Sta
     state.artifacts.clone_from(&resume.artifacts);
     state.turns.clone_from(&resume.turns);
     state.next_gate = resume.next_gate;
+    for (node, next) in &resume.labelled {
+        let visit = state.visits.entry(node.clone()).or_insert(0);
+        *visit = (*visit).max(*next);
+    }
     for (node, next) in &resume.artifact_versions {
         let version = state.versions.entry(node.clone()).or_insert(0);
         *version = (*version).max(*next);

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::finish::take_spending;
+use super::finish::own_output;
 use super::{Action, Execution, Failure, Interaction, Line, Machine};
+use crate::process::Reported;
 use crate::run::{EngineEvent, FailureCode};
 use crate::snapshot::label::{Boundary, Phase as BoundaryPhase};
 use crate::workflow::answers::{AnswerSchema, schema_json};
@@ -53,15 +54,10 @@ impl Machine {
     }
 
     /// The companion of a review ended well.
-    pub(super) fn companion_spoke(
-        &mut self,
-        node: &Node,
-        spec: &ReviewSpec,
-        output: &Map<String, Value>,
-    ) {
-        let mut output = output.clone();
-        let spoken = take_spending(&mut output).and_then(|(tokens, cost)| {
-            self.spend(tokens, cost);
+    pub(super) fn companion_spoke(&mut self, node: &Node, spec: &ReviewSpec, reported: &Reported) {
+        self.spend(reported);
+        let output = &reported.object;
+        let spoken = own_output(reported).and_then(|output| {
             let content = output.get("content").and_then(Value::as_str);
             let content = content.ok_or_else(|| wrong("content must be text"))?;
             Ok((content.to_owned(), Verdict::read(output.get("verdict"))?))
@@ -152,6 +148,7 @@ impl Machine {
         let left = turn < u64::from(spec.max_turns);
         if decision == "request_changes" && spec.companion.is_some() && left {
             self.next_attempt();
+            self.save(true);
             return self.try_node(Line::Main);
         }
         match self.interaction(node, spec, Some(answers.clone())) {

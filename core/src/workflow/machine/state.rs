@@ -103,6 +103,8 @@ pub(super) struct State {
     /// The budget is spent: no node is entered any more.
     pub(super) exhausted: bool,
     pub(super) ended: bool,
+    /// It was resumed, and nothing has happened since.
+    pub(super) returning: bool,
 }
 
 impl State {
@@ -132,6 +134,7 @@ impl State {
             stopping: None,
             exhausted: false,
             ended: false,
+            returning: false,
         }
     }
 
@@ -148,6 +151,11 @@ impl State {
             saved.outputs.iter().map(|(node, out)| (node.clone(), json_len(out))).collect();
         state.loops.clone_from(&saved.loop_counters);
         state.visits.clone_from(&saved.node_visits);
+        if let Some((iteration, _)) = state.main.at {
+            // found by a label after a crash, it may be ahead of what was counted
+            let next = state.visits.entry(saved.node_id.clone()).or_insert(0);
+            *next = (*next).max(iteration.saturating_add(1));
+        }
         state.retries.clone_from(&saved.node_attempts);
         state.versions.clone_from(&saved.artifact_versions);
         state.incoming = texts(saved.selected_incoming.as_ref());

@@ -24,7 +24,7 @@ impl Machine {
                 self.push(Action::Stop { execution, force });
             }
         }
-        // an action that was asked for is answered by `Continue`; only idle lines end here
+        // what waits for a delay or for `Continue` ends here
         self.stop_when_idle();
     }
 

@@ -12,7 +12,9 @@ use serde_json::{Map, Value};
 use super::file::definition::{Template, Templated};
 
 pub use engine::{FILTERS, FUNCTIONS, TESTS};
-pub use names::{Call, CallKind, Names, Reference, SyntaxError, expression_names, template_names};
+pub use names::{
+    Call, CallKind, Names, Reference, Step, SyntaxError, expression_names, template_names,
+};
 pub use scope::Scope;
 pub use shell::{Emit, emits};
 

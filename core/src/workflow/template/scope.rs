@@ -75,7 +75,7 @@ impl<'a> Scope<'a> {
             }
             Some((*root, Jinja::from(Serde(part))))
         });
-        pairs.collect()
+        Jinja::from_pairs(pairs)
     }
 
     /// The first step of a path that leads nowhere, with the names known there.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Template, Templated, ValueType};
+use crate::process::Background;
 use crate::workflow::finding::Spanned;
 
 /// What a node does.
@@ -83,16 +84,6 @@ pub enum OutputMode {
     StdoutJson,
     /// Standard output is text: `{"text": …}`.
     StdoutText,
-}
-
-/// What happens to processes left when the main one has ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Background {
-    /// They are stopped.
-    #[default]
-    Kill,
-    /// They are left alone.
-    Keep,
 }
 
 /// The keys of a `run` node, and of a companion.

@@ -10,8 +10,8 @@ use crate::workflow::finding::{Span, Spanned};
 mod kinds;
 
 pub use kinds::{
-    AnswerSpec, Background, Command, HumanSpec, Kind, OutputMode, ParallelSpec, Posture, Retry,
-    ReviewSpec, RunSpec, Strategy,
+    AnswerSpec, Command, HumanSpec, Kind, OutputMode, ParallelSpec, Posture, Retry, ReviewSpec,
+    RunSpec, Strategy,
 };
 
 /// A whole workflow.
