@@ -173,7 +173,7 @@ impl App {
                 code
             }
         };
-        self.out.finish().unwrap_or(code)
+        self.out.finish(code)
     }
 
     /// A failure after a signal is that signal's, whatever layer gave up first; what

@@ -172,17 +172,20 @@ impl Output {
         failure(error, code, &self.pasted)
     }
 
-    /// Flushes. The code to end with instead, when standard output failed.
-    pub(crate) fn finish(&self) -> Option<Code> {
+    /// Flushes. The code to end with: another than `code` when standard output failed.
+    pub(crate) fn finish(&self, code: Code) -> Code {
         self.write(|out| out.flush());
-        let failed = self.sink().failed.take()?;
+        let Some(failed) = self.sink().failed.take() else { return code };
         if failed.kind() == io::ErrorKind::BrokenPipe {
-            return Some(exit::pipe_closed());
+            return exit::pipe_closed();
         }
+        // What was done stays done, whoever could not be told.
         self.error_line(&format!(
-            "error: writing to standard output failed\n  caused by: {failed}"
+            "error: writing to standard output failed, after the command had ended with {}\n  \
+             caused by: {failed}",
+            code.0
         ));
-        Some(exit::FAILED)
+        exit::FAILED
     }
 
     fn heading(&self, paint: Paint, text: &str) -> String {

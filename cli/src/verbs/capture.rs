@@ -84,7 +84,10 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
         )
         .with_hint("add --adopt to continue the chain of a directory that was moved here"));
     }
-    app.recover_by_policy(&place).await?;
+    // A dry run ends nothing.
+    if !args.dry_run {
+        app.recover_by_policy(&place).await?;
+    }
     let mut settings = app.capture_settings(&place, "capture", !args.dry_run).await?;
     settings.observe.cross_filesystems = args.cross_filesystems;
     let recorder = Recorder::open(

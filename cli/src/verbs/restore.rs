@@ -82,12 +82,33 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) agreement: Agreement,
     /// Finish the restore that was interrupted
-    #[arg(long, conflicts_with_all = ["snapshot", "roll_back"])]
+    #[arg(long, conflicts_with_all = NOT_WITH_RECOVERY, conflicts_with = "roll_back")]
     finish: bool,
     /// Roll the restore that was interrupted back
-    #[arg(long, conflicts_with = "snapshot")]
+    #[arg(long, conflicts_with_all = NOT_WITH_RECOVERY)]
     roll_back: bool,
 }
+
+/// A recovery has its plan already: what says how to make or show one is refused, not
+/// ignored.
+const NOT_WITH_RECOVERY: [&str; 16] = [
+    "snapshot",
+    "paths",
+    "more_paths",
+    "into",
+    "no_delete",
+    "keep",
+    "take",
+    "on_conflict",
+    "special_modes",
+    "rehash",
+    "no_space_check",
+    "allow_mass_delete",
+    "foreign",
+    "operation_id",
+    "dry_run",
+    "plan",
+];
 
 /// Choices about conflicts.
 #[derive(clap::Args, Clone, Debug)]

@@ -170,6 +170,7 @@ impl Recorder {
         mut job: Job<'_>,
         observation: Observation,
     ) -> Result<Captured> {
+        self.heal_trees(&job, &observation.observed).await?;
         let Observation { observed, cache } = observation;
         let Some(head) = job.head.clone() else {
             return Err(Error::failed("io", "an unchanged capture needs a head"));
@@ -181,10 +182,10 @@ impl Recorder {
         captured.delta = Some(Default::default());
         captured.changed_files = Some(Default::default());
         if !job.request.dry_run {
-            captured.label = self.label_head(&mut job, &head).await?;
             if job.sink.stored() != (0, 0, 0) || !job.sink.rewritten().is_empty() {
                 self.store.flush().await?;
             }
+            captured.label = self.label_head(&mut job, &head).await?;
             self.finish(&mut job, cache, &mut captured).await?;
         }
         captured.snapshot = Some(head);

@@ -133,6 +133,18 @@ impl Recorder {
         Ok(missing.into_iter().map(|i| files[i].0.clone()).collect())
     }
 
+    /// Stores again the damaged trees, rules and records of a workspace that is as its
+    /// head says.
+    pub(super) async fn heal_trees(&self, job: &Job<'_>, observed: &Observed) -> Result<()> {
+        if job.damaged.is_empty() || job.request.dry_run {
+            return Ok(());
+        }
+        job.hold.ensure().await?;
+        let trees = ObservedTrees::new(observed);
+        self.put_trees(job, observed, &trees, Vec::new()).await?;
+        self.put_evidence(job, observed).await
+    }
+
     async fn put_trees(
         &self,
         job: &Job<'_>,

@@ -114,7 +114,7 @@ pub async fn doctor(
     health(store, ctx, &mut out).await;
     if marker.is_some() {
         out.push(locks(store).await);
-        records::checks(store, root, &mut out).await;
+        records::checks(store, root, &ctx.host, &mut out).await;
         out.extend(local::store_checks(store, ctx).await);
     }
     out.extend(local::workspace_checks(root, cache_dir).await);

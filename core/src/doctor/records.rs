@@ -6,17 +6,24 @@ use futures::StreamExt;
 use serde_json::Value;
 
 use super::{Check, json, some};
+use crate::clock::Host;
 use crate::damage;
 use crate::error::{Kind, Result};
 use crate::ids::{Chain, SnapshotId, WorkspaceKey};
+use crate::restore::{self, Need, Operations};
 use crate::snapshot::chain::{History, all_chains};
 use crate::store::{DocKey, Listed, Prefix, Store};
 use crate::workspace::Root;
 
-pub(super) async fn checks(store: &dyn Store, root: Option<&Root>, out: &mut Vec<Check>) {
+pub(super) async fn checks(
+    store: &dyn Store,
+    root: Option<&Root>,
+    host: &Host,
+    out: &mut Vec<Check>,
+) {
     let parts = [
         ("refs", refs(store).await),
-        ("restores", restores(store, root).await),
+        ("restores", restores(store, root, host).await),
         ("runs", runs(store).await),
         ("damage", damage_list(store).await),
     ];
@@ -85,7 +92,7 @@ fn missing(chain: &Chain, history: &History) -> Vec<String> {
 }
 
 /// Restores that did not come to their end.
-async fn restores(store: &dyn Store, root: Option<&Root>) -> Result<Vec<Check>> {
+async fn restores(store: &dyn Store, root: Option<&Root>, host: &Host) -> Result<Vec<Check>> {
     let (mut here, mut elsewhere) = (Vec::new(), Vec::new());
     for (key, journal) in journals(store).await? {
         let document = DocKey::Journal(key.clone(), journal.clone());
@@ -116,6 +123,14 @@ async fn restores(store: &dyn Store, root: Option<&Root>) -> Result<Vec<Check>> 
     if !elsewhere.is_empty() {
         let detail = format!("unfinished elsewhere: {}", some(&elsewhere));
         out.push(Check::warn("restores", detail).hint(format!("there: {both}")));
+    }
+    if let Some(root) = root {
+        let found = restore::detect(store, root, host).await?;
+        let unexplained = found.iter().filter(|f| f.need() == Need::Unexplained);
+        out.extend(unexplained.map(|f| Check::failed("restores", &f.refusal(root))));
+        if let Err(e) = Operations::load(store, &root.key).await {
+            out.push(Check::failed("restores", &e));
+        }
     }
     if out.is_empty() {
         out.push(Check::ok("restores", "none is unfinished"));

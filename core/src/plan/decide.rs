@@ -1,5 +1,6 @@
 //! One name: what the target has, what the disk has, and so what is done.
 
+use super::input::Base;
 use super::scope::Reach;
 use super::steps::Op;
 use super::types::NotCovered;
@@ -182,12 +183,15 @@ impl<'a> Walk<'a, '_> {
         if !name.in_scope && self.draft.lists_left {
             self.draft.left(&name.path);
         }
-        let excluded = self.disk(dir).is_none_or(|d| d.excluded.is_some());
+        let excluded = self.disk(dir).is_none_or(|d| d.excluded.is_some())
+            || self.exclusion(&name.path, EntryKind::Dir).is_some();
+        // What an operation made, its undo takes away, whatever the rules say today.
+        let made = matches!(self.input.base, Base::States(_))
+            && name.base.as_ref().is_some_and(|s| s.kind == StateKind::Dir);
         let may_go = name.in_scope
-            && !excluded
+            && (made || !excluded)
             && !self.draft.no_delete
-            && !self.draft.is_protected(&name.path)
-            && self.exclusion(&name.path, EntryKind::Dir).is_none();
+            && !self.draft.is_protected(&name.path);
         let named = self.draft.chosen;
         self.descend(n, name, None, Some(dir), Fate::Extra { may_go, named })
     }

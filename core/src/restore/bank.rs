@@ -69,7 +69,8 @@ pub(super) async fn bank(
         let content = held(&captured, steps)?;
         store.flush().await.map_err(failed)?;
         let threads = recorder.settings().observe.threads;
-        bad = wrong(&**store, &content, threads).await.map_err(failed)?;
+        let needed: Vec<Ref> = content.iter().cloned().chain(way_to(&captured, steps)).collect();
+        bad = wrong(&**store, &needed, threads).await.map_err(failed)?;
         if bad.is_empty() {
             let snapshot = captured.id.clone().ok_or_else(|| {
                 failed(Error::failed("bank-failed", "the capture made no snapshot"))
@@ -123,6 +124,29 @@ fn held(captured: &Captured, steps: &[Step]) -> Result<Vec<Ref>> {
         }
     }
     Ok(out)
+}
+
+/// What an undo reads before it comes to the content: the trees above every touched
+/// path, the rules and the records of what is not covered. A bank that is an older
+/// snapshot stored none of them now.
+fn way_to(captured: &Captured, steps: &[Step]) -> Vec<Ref> {
+    let mut dirs = BTreeSet::new();
+    for step in steps.iter().filter(|s| s.displaces()) {
+        let mut up = Some(step.path.clone());
+        while let Some(dir) = up.take_if(|d| !dirs.contains(d)) {
+            up = dir.parent();
+            dirs.insert(dir);
+        }
+    }
+    let observed = &captured.observed;
+    let trees = observed.dirs.iter().filter(|d| dirs.contains(&d.path));
+    let mut out: Vec<Ref> = trees.filter_map(|d| d.tree.clone()).collect();
+    if let Some(snapshot) = &captured.snapshot {
+        out.push(snapshot.root.clone());
+        out.push(snapshot.rules.clone());
+        out.extend(snapshot.coverage.records_ref.clone());
+    }
+    out
 }
 
 fn state(entry: &ObservedEntry) -> Option<State> {

@@ -61,6 +61,7 @@ pub(super) async fn close(
     work: Option<&Arc<Work>>,
     mut keeper: Keeper,
 ) -> Result<Left> {
+    keeper.locate(&**store).await?;
     let key: WorkspaceKey = keeper.journal.workspace.key.parse()?;
     let (entry, change) = (entry(&keeper.journal), keeper.journal.change.clone());
     operations::update(&**store, ctx, &key, |list| match &change {
@@ -96,6 +97,7 @@ fn entry(journal: &Journal) -> Entry {
         plan: journal.plan.clone(),
         plan_digest: journal.plan_digest,
         state: EntryState::Done,
+        special_modes: journal.special_modes,
         extra: Map::new(),
     }
 }

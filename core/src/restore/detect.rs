@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::journal::{Journal, JournalState};
+use super::operations::Operations;
 use super::owner::Owner;
 use super::stage;
 use crate::clock::Host;
@@ -177,8 +178,9 @@ fn staged(root: &Root, host: &Host) -> Result<BTreeMap<String, Unfinished>> {
     Ok(found)
 }
 
-/// Journals of this workspace that cannot be read and decide nothing: a restore that is
-/// half done has its staging, and a copy of its journal there.
+/// Journals and the list of operations of this workspace where they cannot be read and
+/// decide nothing: a restore that is half done has its staging, and a copy of its
+/// journal there.
 pub async fn unreadable(store: &dyn Store, root: &Root, host: &Host) -> Result<Vec<DocKey>> {
     let (at, who) = (root.clone(), host.clone());
     let found = blocking(move || staged(&at, &who)).await?;
@@ -187,7 +189,12 @@ pub async fn unreadable(store: &dyn Store, root: &Root, host: &Host) -> Result<V
         DocKey::Journal(_, id) => found.contains_key(id.as_str()),
         _ => true,
     };
-    Ok(damaged.into_iter().filter(|key| !decides(key)).collect())
+    let mut out: Vec<DocKey> = damaged.into_iter().filter(|key| !decides(key)).collect();
+    match Operations::load(store, &root.key).await {
+        Err(e) if e.kind() == Kind::Corrupt => out.push(DocKey::Operations(root.key.clone())),
+        loaded => drop(loaded?),
+    }
+    Ok(out)
 }
 
 /// The readable journals of this workspace, and the keys of damaged ones. Those must not

@@ -65,8 +65,8 @@ pub async fn restore_into(
     request: IntoRequest,
 ) -> Result<IntoDone> {
     let request = Arc::new(request);
-    let (r, host) = (Arc::clone(&request), ctx.host.clone());
-    let dest = blocking(move || Dest::look(&r, &host)).await?;
+    let (r, host, own) = (Arc::clone(&request), ctx.host.clone(), store.info().local_dir);
+    let dest = blocking(move || Dest::look(&r, &host, own.as_deref())).await?;
     let threads = request.threads.max(2);
     ctx.progress.phase("read", None, None);
     let mut listing = Listing::load(store, &request.tree, &request.paths, threads).await?;
@@ -117,7 +117,7 @@ struct Dest {
 }
 
 impl Dest {
-    fn look(request: &IntoRequest, host: &Host) -> Result<Self> {
+    fn look(request: &IntoRequest, host: &Host, store: Option<&Path>) -> Result<Self> {
         let text = path::quoted(request.dest.as_os_str().as_bytes());
         let refused = |why: &str| {
             Error::new(
@@ -134,6 +134,10 @@ impl Dest {
         let what = || format!("failed to open the parent of {text}");
         let parent = Dir::open(above).context(what)?;
         let real = fsx::canonical(above).context(what)?.join(name);
+        let within = |own: &Path| fsx::canonical(own).is_ok_and(|own| real.starts_with(own));
+        if store.is_some_and(within) {
+            return Err(refused("it lies in the store").with_hint("name another directory"));
+        }
         if !request.any_root
             && let Some(why) = unsafe_root(&real, host)
         {

@@ -10,13 +10,14 @@ use serde_json::{Map, Value};
 
 use super::operations::Change;
 use super::owner::Owner;
-use super::stage::Stage;
+use super::stage::{Stage, stage_name};
 use super::work::Work;
 use crate::clock::Context;
 use crate::error::{Error, Kind, Result};
 use crate::fsx::{self, Dir};
 use crate::ids::{Chain, Digest, SnapshotId, TransactionId, WorkspaceKey};
 use crate::path::RelPath;
+use crate::snapshot::chain;
 use crate::snapshot::label::Label;
 use crate::snapshot::tree::Ref;
 use crate::store::{DocKey, Expect, Store, Version, docs};
@@ -292,28 +293,54 @@ impl Keeper {
     /// written: it would know half of it. Nor is one that lost it, as a volume that is
     /// not mounted: the staging keeps the state until the document is back.
     pub(super) async fn save(&mut self, ctx: &Context, store: &dyn Store) -> Result<()> {
-        let (own, here) = (&self.journal.owner.store, store.info().url);
-        if *own != here {
-            let message = format!("this restore was made with the store {own}, not {here}");
-            return Err(Error::refused("another-store", message));
-        }
+        self.locate(store).await?;
         let key = self.journal.key()?;
         let expect = match &self.stored {
-            Stored::Absent => Expect::Absent,
             Stored::At(version) => Expect::Version(version.clone()),
-            Stored::Unknown => match store.get(&key).await {
-                Ok(doc) => Expect::Version(doc.version),
-                Err(e) if e.is_not_found() => {
-                    let message = format!("{here} does not hold {key}");
-                    return Err(Error::refused("another-store", message));
-                }
-                Err(e) => return Err(e),
-            },
+            Stored::Absent | Stored::Unknown => Expect::Absent,
         };
         let version = docs::save(store, &*ctx.ids, &key, &self.journal, expect, None).await?;
         self.journal.cas_version += 1;
         self.stored = Stored::At(version);
         Ok(())
+    }
+}
+
+impl Keeper {
+    /// Finds out what the store holds of the journal. `another-store` (exit 4) when that
+    /// is not the restore's own, or has lost both journal and bank.
+    pub(super) async fn locate(&mut self, store: &dyn Store) -> Result<()> {
+        let (own, here) = (&self.journal.owner.store, store.info().url);
+        if *own != here {
+            let message = format!("this restore was made with the store {own}, not {here}");
+            return Err(Error::refused("another-store", message));
+        }
+        let Stored::Unknown = self.stored else { return Ok(()) };
+        let key = self.journal.key()?;
+        self.stored = match store.get(&key).await {
+            Ok(doc) => Stored::At(doc.version),
+            // It lost this document only: with the bank it can know all again.
+            Err(e) if e.is_not_found() && self.is_banked(store).await => Stored::Absent,
+            Err(e) if e.is_not_found() => return Err(self.lost(&here, &key)),
+            Err(e) => return Err(e),
+        };
+        Ok(())
+    }
+
+    async fn is_banked(&self, store: &dyn Store) -> bool {
+        match &self.journal.bank {
+            Some(bank) => chain::read_snapshot(store, &bank.chain, &bank.snapshot).await.is_ok(),
+            None => false,
+        }
+    }
+
+    fn lost(&self, here: &str, key: &DocKey) -> Error {
+        let stage =
+            String::from_utf8_lossy(&stage_name(self.journal.transaction.as_str())).into_owned();
+        let message = format!("{here} holds neither {key} nor the bank of that restore");
+        Error::refused("another-store", message).with_hint(format!(
+            "bring the store back, or remove {stage} by hand: its `old` is the only copy of what was replaced"
+        ))
     }
 }
 

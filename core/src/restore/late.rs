@@ -31,7 +31,16 @@ const MAX_LOOKS: usize = 8;
 /// writer, who holds it open.
 const MAX_LATE: u64 = 1 << 30;
 
-/// Banks late writes until nobody writes any more; how many files there were.
+/// What was written late.
+#[derive(Debug, Default)]
+pub(super) struct Late {
+    /// Files that somebody wrote on.
+    pub(super) files: BTreeSet<RelPath>,
+    /// The bank that holds what they wrote last.
+    pub(super) bank: Option<Label>,
+}
+
+/// Banks late writes until nobody writes any more.
 ///
 /// Writes that come while the last ones are being banked are found by the next look. A
 /// file that never rests cannot be held, so it may not be displaced: `file-in-use`, and
@@ -41,24 +50,24 @@ pub(super) async fn bank(
     work: &Arc<Work>,
     done: &mut Applied,
     banked: &Banked,
-) -> Result<u64> {
-    let mut files = BTreeSet::new();
+) -> Result<Late> {
+    let mut out = Late::default();
     for _ in 0..MAX_LOOKS {
         recorder.context().faults.reach("restore.late")?;
         let late = late_writes(work, done);
         if late.is_empty() {
-            return Ok(files.len() as u64);
+            return Ok(out);
         }
         // The stat is taken before the content, so that a write in between counts as new.
         for (n, stat) in &late {
             done.displaced[*n] = Some(*stat);
-            files.insert(*n);
+            out.files.insert(work.steps[*n].path.clone());
         }
         let late: Vec<usize> = late.into_iter().map(|(n, _)| n).collect();
-        bank_once(recorder, work, &late, banked).await?;
+        out.bank = Some(bank_once(recorder, work, &late, banked).await?);
     }
-    let paths = files.iter().map(|n| work.steps[*n].path.text().into_owned());
-    let first = files.first().map(|n| work.steps[*n].path.to_string()).unwrap_or_default();
+    let paths = out.files.iter().map(|path| path.text().into_owned());
+    let first = out.files.first().map(RelPath::to_string).unwrap_or_default();
     Err(Error::refused("file-in-use", format!("{first} is being written on all the time"))
         .with_paths(paths)
         .with_hint("stop what writes it, then run the command again"))
@@ -70,7 +79,7 @@ async fn bank_once(
     work: &Arc<Work>,
     late: &[usize],
     banked: &Banked,
-) -> Result<()> {
+) -> Result<Label> {
     let store = &**recorder.store();
     let hold = fresh::hold(recorder, "restore").await?;
     let mut changed: BTreeMap<RelPath, (u32, Ref)> = BTreeMap::new();
@@ -94,8 +103,9 @@ async fn bank_once(
     }
     let of = chain::read_snapshot(store, recorder.chain(), &banked.bank.snapshot).await?;
     let root = replace(store, &of.root, &changed).await?;
-    publish(recorder, of, root).await?;
-    hold.release().await
+    let label = publish(recorder, of, root).await?;
+    hold.release().await?;
+    Ok(label)
 }
 
 /// The tree `root` with some files replaced.
@@ -155,7 +165,7 @@ fn with(mut tree: Tree, name: &[u8], mode: Option<u32>, body: Body) -> Tree {
 }
 
 /// Adds a snapshot with this root, otherwise like `of`, with a bank label of its own.
-async fn publish(recorder: &Recorder, of: Snapshot, root: Ref) -> Result<()> {
+async fn publish(recorder: &Recorder, of: Snapshot, root: Ref) -> Result<Label> {
     let (store, ctx, chain) = (&**recorder.store(), recorder.context(), recorder.chain());
     let key = DocKey::Refs(chain.clone());
     for _ in 0..MAX_TRIES {
@@ -177,11 +187,11 @@ async fn publish(recorder: &Recorder, of: Snapshot, root: Ref) -> Result<()> {
         refs.head = Some(snapshot.id.clone());
         refs.head_seq = snapshot.seq;
         let (at, snapshot) = (snapshot.created_at.clone(), snapshot.id.clone());
-        refs.labels.insert(label, Target { snapshot, at, attempt: None, pinned: false });
+        refs.labels.insert(label.clone(), Target { snapshot, at, attempt: None, pinned: false });
         let expect = loaded.version.clone().map_or(Expect::Absent, Expect::Version);
         match docs::save(store, &*ctx.ids, &key, &loaded.refs, expect, None).await {
             Err(e) if e.is_conflict() => {}
-            done => return done.map(|_| ()),
+            done => return done.map(|_| label),
         }
     }
     Err(Error::failed("bank-failed", "refs kept changing"))

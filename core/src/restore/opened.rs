@@ -26,6 +26,7 @@ pub(super) fn homes(journal: Option<&Journal>) -> Vec<RelPath> {
 pub(super) struct Opened {
     pub(super) keeper: Keeper,
     pub(super) steps: Vec<Step>,
+    pub(super) respelled: BTreeMap<RelPath, RelPath>,
     /// `None` when the staging is gone.
     pub(super) work: Option<Arc<Work>>,
 }
@@ -62,10 +63,10 @@ impl Opened {
                 })?
             }
         };
-        let plan = Steps { steps: steps.clone(), respelled };
+        let plan = Steps { steps: steps.clone(), respelled: respelled.clone() };
         let work = Self::work(place, &journal, plan).await?;
         let keeper = Keeper::adopt(journal);
-        Ok(Self { keeper, steps, work })
+        Ok(Self { keeper, steps, respelled, work })
     }
 
     async fn work(place: &Place, journal: &Journal, plan: Steps) -> Result<Option<Arc<Work>>> {

@@ -63,6 +63,9 @@ pub struct Entry {
     pub plan_digest: Digest,
     /// What became of it.
     pub state: EntryState,
+    /// Set-id bits were put back as the superuser.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub special_modes: bool,
     /// Fields of a later version, kept.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
@@ -173,7 +176,11 @@ async fn load(
     store: &dyn Store,
     key: &WorkspaceKey,
 ) -> Result<(Operations, Option<crate::store::Version>)> {
-    let loaded = docs::load::<Operations>(store, &DocKey::Operations(key.clone()), 1).await?;
+    let loaded = docs::load::<Operations>(store, &DocKey::Operations(key.clone()), 1).await;
+    let loaded = loaded.map_err(|e| match e.kind() {
+        Kind::Corrupt => e.with_hint("backtrail doctor --fix begins a new list; the banks stay"),
+        _ => e,
+    })?;
     let Some((list, version)) = loaded else { return Ok((Operations::default(), None)) };
     Ok((list, Some(version)))
 }
@@ -221,6 +228,7 @@ mod tests {
             plan: Ref::whole(0, Digest::EMPTY),
             plan_digest: Digest::EMPTY,
             state: EntryState::Done,
+            special_modes: false,
             extra: Map::new(),
         }
     }

@@ -9,6 +9,7 @@ use crate::capture::Recorder;
 use crate::diff::{Cover, Stored};
 use crate::error::{Error, Kind, Result};
 use crate::fsx::probe;
+use crate::ids::Chain;
 use crate::object::content;
 use crate::observe::{self, Observation, Observed};
 use crate::path::RelPath;
@@ -17,7 +18,7 @@ use crate::plan::{
 };
 use crate::snapshot::chain;
 use crate::snapshot::coverage::decode_records;
-use crate::snapshot::doc::Snapshot;
+use crate::snapshot::doc::{Snapshot, Workspace};
 use crate::store::Store;
 use crate::tasks::blocking;
 use crate::workspace::cache::StatCache;
@@ -44,7 +45,7 @@ pub(super) async fn prepare(recorder: &Recorder, request: &RestoreRequest) -> Re
         },
         None => None,
     };
-    let identity = identity(recorder, request, head.as_ref())?;
+    let identity = identity(recorder, request).await?;
     let cover = cover(store, &request.target).await?;
     let mut unread = BTreeSet::new();
     // A second look reads files above the size limit that would be overwritten.
@@ -65,11 +66,7 @@ fn is_damage(e: &Error) -> bool {
 }
 
 /// Whether this directory is the one the target was taken of.
-fn identity(
-    recorder: &Recorder,
-    request: &RestoreRequest,
-    head: Option<&Snapshot>,
-) -> Result<Identity> {
+async fn identity(recorder: &Recorder, request: &RestoreRequest) -> Result<Identity> {
     let own = recorder.root().identity(&recorder.context().host);
     let was = &request.target.workspace;
     let here = was.same_place(&own);
@@ -79,10 +76,7 @@ fn identity(
     if here {
         return Ok(Identity::Recreated);
     }
-    // Adopted: the chain that the target belongs to goes on in this directory.
-    let adopted =
-        head.is_some_and(|h| h.chain == request.target.chain && h.workspace.same_directory(&own));
-    if adopted {
+    if adopted(&**recorder.store(), &request.target.chain, &own).await? {
         return Ok(Identity::Same);
     }
     if request.foreign {
@@ -92,8 +86,21 @@ fn identity(
         "snapshot {} was taken of {} on {}, not of {}",
         request.target.id, was.root, was.host, own.root
     );
-    Err(Error::refused("foreign-workspace", message)
-        .with_hint("restore it --into another directory, adopt its chain with `backtrail capture --chain KEY --adopt`, or pass --foreign (nothing is deleted then)"))
+    Err(Error::refused("foreign-workspace", message).with_hint(format!(
+        "restore it --into another directory, adopt its chain with `backtrail capture \
+             --chain {} --adopt`, or pass --foreign (nothing is deleted then)",
+        request.target.chain
+    )))
+}
+
+/// True if the chain goes on in this directory.
+async fn adopted(store: &dyn Store, chain: &Chain, own: &Workspace) -> Result<bool> {
+    let Some(head) = chain::load_refs(store, chain).await?.refs.head else { return Ok(false) };
+    match chain::read_snapshot(store, chain, &head).await {
+        Ok(head) => Ok(head.workspace.same_directory(own)),
+        Err(e) if is_damage(&e) => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 /// What the target does not cover, and the rules then.

@@ -6,6 +6,7 @@ use super::effective_mode;
 use super::journal::{
     JOURNAL_VERSION, Journal, JournalRun, JournalState, JournalWorkspace, StagingDir,
 };
+use super::late::Late;
 use super::operation;
 use super::owner::Owner;
 use super::result::{RestoreResult, ResultState};
@@ -66,7 +67,7 @@ impl Line<'_> {
         }
     }
 
-    pub(super) fn result(&self, done: &Applied, banked: &Banked, late: u64) -> RestoreResult {
+    pub(super) fn result(&self, done: &Applied, banked: &Banked, late: &Late) -> RestoreResult {
         let mut result = RestoreResult::of_plan(self.plan, ResultState::Closed, self.request.full);
         result.transaction = Some(self.transaction.clone());
         result.bank = Some(banked.bank.clone());

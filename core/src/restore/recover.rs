@@ -12,7 +12,7 @@ use super::detect::{Need, Unfinished, detect};
 use super::journal::{Journal, JournalState, Keeper, Third};
 use super::look::look;
 use super::opened::{Opened, homes};
-use super::refill::refill;
+use super::refill::{from_bank, from_target, restage};
 use super::revert::{self, Reverted};
 use super::stage::Stage;
 use super::work::Work;
@@ -100,7 +100,12 @@ pub async fn settle(place: &Place) -> Result<()> {
             Need::Sweep => sweep(place, &found).await?,
             Need::Close => {
                 let Opened { keeper, work, .. } = Opened::new(place, &found).await?;
-                close(&place.store, &place.ctx, work.as_ref(), keeper).await?;
+                match close(&place.store, &place.ctx, work.as_ref(), keeper).await {
+                    // The store lost all of it. What was displaced stays where it is, the
+                    // only copy, and keeps nobody from working.
+                    Err(e) if e.code() == "another-store" => {}
+                    closed => drop(closed?),
+                }
             }
         }
     }
@@ -168,8 +173,13 @@ pub async fn recover_one(
     let mut opened = Opened::new(place, found).await?;
     let committed = opened.keeper.journal.state == JournalState::Committed;
     let direction = if committed { Direction::Finish } else { direction };
-    let Some(work) = opened.work.take() else {
-        return without_staging(place, opened, direction).await;
+    let work = match opened.work.take() {
+        Some(work) => work,
+        None if committed => return without_staging(place, opened, direction, None).await,
+        None => match restage(place, &opened).await {
+            Ok(work) => work,
+            Err(e) => return without_staging(place, opened, direction, Some(e)).await,
+        },
     };
     let (keeper, store, ctx) = (&mut opened.keeper, &*place.store, &place.ctx);
     let entering = match direction {
@@ -178,8 +188,10 @@ pub async fn recover_one(
         Direction::RollBack => JournalState::RollingBack,
     };
     let _ = keeper.enter(entering, &work, ctx, store).await?;
-    if direction == Direction::RollBack {
-        refill(&work, ctx, store, keeper.journal.bank.as_ref()).await?;
+    match direction {
+        _ if committed => {}
+        Direction::RollBack => from_bank(&work, ctx, store, &keeper.journal).await?,
+        Direction::Finish => from_target(&work, ctx, store, &keeper.journal).await?,
     }
     let w = Arc::clone(&work);
     let reverted = blocking(move || {
@@ -268,13 +280,14 @@ pub(super) async fn end_rolled_back(
     .await
 }
 
-/// A half-done restore whose staging is gone, as when the workspace was replaced:
-/// nothing can be moved, so every path that is not on the side asked for is a third
-/// state, named with the ids that hold both versions.
+/// A restore whose staging is gone and cannot be made again: nothing can be moved, so
+/// every path that is not on the side asked for is a third state, named with the ids
+/// that hold both versions.
 async fn without_staging(
     place: &Place,
     mut opened: Opened,
     direction: Direction,
+    why: Option<Error>,
 ) -> Result<Recovered> {
     let (root, steps) = (Arc::clone(&place.root.dir), opened.steps);
     let committed = opened.keeper.journal.state == JournalState::Committed;
@@ -303,7 +316,11 @@ async fn without_staging(
         Direction::RollBack => (JournalState::RolledBack, JournalState::RolledBack),
     };
     journal.state = state;
-    let out = Recovered::new(journal, ended, direction, 0);
+    let mut out = Recovered::new(journal, ended, direction, 0);
+    out.warnings.extend(why.map(|e| {
+        let message = format!("the staging is gone and cannot be made again: {e}");
+        PlanWarning { code: String::from("staging-gone"), message }
+    }));
     journal.result = serde_json::to_value(&out).ok();
     opened.keeper.save(&place.ctx, &*place.store).await?;
     match direction {

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::journal::{BankRef, JournalRun};
 use super::operations::Change;
 use crate::diff::State;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::{Digest, RunId, TransactionId};
 use crate::path::RelPath;
 use crate::plan::{Foreseen, Identity, LeftReason, OnConflict, Options, Plan, PlanKind, Scope};
@@ -122,6 +122,23 @@ impl RestoreRequest {
             "special_modes": self.special_modes,
         });
         Digest::of(&docs::canonical(&value))
+    }
+
+    /// Fails with `plan-changed` unless `plan` is the one that was asked for.
+    pub(super) fn check_digest(&self, plan: &Plan) -> Result<()> {
+        let Some(wanted) = &self.plan_digest else { return Ok(()) };
+        if wanted.len() < 16 {
+            return Err(Error::invalid("a plan digest is given by at least 16 hex digits"));
+        }
+        if plan.digest.hex().starts_with(wanted.as_str()) {
+            return Ok(());
+        }
+        let counts = &plan.counts;
+        let message = format!(
+            "the plan is another one now, {}: {} written, {} deleted, {} kept",
+            plan.digest, counts.written, counts.deleted, counts.kept
+        );
+        Err(Error::refused("plan-changed", message).with_detail("plan", plan.digest.hex()))
     }
 }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::journal::{BankRef, Third};
+use super::late::Late;
 use crate::ids::{Digest, TransactionId};
 use crate::path::RelPath;
 use crate::plan::{
@@ -137,11 +138,14 @@ impl RestoreResult {
     }
 
     /// Counts files that were written on after they were displaced, and says so.
-    pub(super) fn late_writes(&mut self, late: u64) {
-        if late > 0 {
-            self.counts.late_writes += late;
-            let what = "files were written on while they were replaced; what was written is banked";
-            self.warn("late-write", format!("{late} {what}"));
+    pub(super) fn late_writes(&mut self, late: &Late) {
+        if let (Some(bank), Some(first)) = (&late.bank, late.files.first()) {
+            let count = late.files.len();
+            self.counts.late_writes += count as u64;
+            let what = "were written on while they were replaced";
+            let back = format!("`backtrail restore {bank} {first}` puts it back");
+            let message = format!("{count} files {what}, {first} first: {back}");
+            self.warn("late-write", message);
         }
     }
 

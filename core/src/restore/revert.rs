@@ -125,8 +125,13 @@ fn back(work: &Work, n: usize) -> Result<Outcome> {
             },
             (true, false) => fix_mode(spot, &now, step.before.mode),
             (false, true) => put_back(work, step, spot, original.as_ref(), &now),
-            // Between two renames, where the file system has no exchange.
-            (false, false) if now.stat.is_none() && is_staged(spot, &step.after)? => {
+            // Between two renames, where the file system has no exchange. Without an
+            // original the step never began, and somebody else took the file away.
+            (false, false)
+                if now.stat.is_none()
+                    && (original.is_some() || !step.before.is_leaf())
+                    && is_staged(spot, &step.after)? =>
+            {
                 put_back(work, step, spot, original.as_ref(), &now)
             }
             (false, false) => Ok(Outcome::Third),

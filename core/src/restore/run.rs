@@ -10,7 +10,7 @@ use super::close::{Left, close};
 use super::detect::{Need, detect};
 use super::fresh;
 use super::journal::{Journal, JournalRun, JournalState, Keeper, PLAN, write_copy};
-use super::late;
+use super::late::{self, Late};
 use super::operation;
 use super::operations::Operations;
 use super::owner::Owner;
@@ -57,7 +57,7 @@ pub async fn run(
     if let Some(refusal) = plan.refusal(&request.options) {
         return Err(refusal);
     }
-    check_digest(request, &plan)?;
+    request.check_digest(&plan)?;
     if request.dry_run {
         hooks.planned(&plan);
     }
@@ -109,22 +109,6 @@ async fn unfinished(recorder: &Recorder, request: &RestoreRequest) -> Result<Vec
 fn still_fresh(recorder: &Recorder, seen: Observation) -> Option<Observation> {
     let age = recorder.context().clock.now().0 - seen.observed.started_ns;
     (0..FRESH_NS).contains(&age).then_some(seen)
-}
-
-fn check_digest(request: &RestoreRequest, plan: &Plan) -> Result<()> {
-    let Some(wanted) = &request.plan_digest else { return Ok(()) };
-    if wanted.len() < 16 {
-        return Err(Error::invalid("a plan digest is given by at least 16 hex digits"));
-    }
-    if plan.digest.hex().starts_with(wanted.as_str()) {
-        return Ok(());
-    }
-    let counts = &plan.counts;
-    let message = format!(
-        "the plan is another one now, {}: {} written, {} deleted, {} kept",
-        plan.digest, counts.written, counts.deleted, counts.kept
-    );
-    Err(Error::refused("plan-changed", message).with_detail("plan", plan.digest.hex()))
 }
 
 async fn lock(recorder: &Recorder, request: &RestoreRequest) -> Result<Guard> {
@@ -259,7 +243,7 @@ impl Line<'_> {
 
     /// Swap, delete, verify, and the caller's decision. An error leaves it to
     /// [`Line::roll_back`].
-    async fn apply(&self, staged: &mut Staged) -> Result<(Applied, Vec<Option<Stat>>, u64)> {
+    async fn apply(&self, staged: &mut Staged) -> Result<(Applied, Vec<Option<Stat>>, Late)> {
         let ctx = self.recorder.context();
         let store = &**self.recorder.store();
         let (work, cancel) = (Arc::clone(&staged.work), ctx.cancel.clone());
@@ -293,12 +277,12 @@ impl Line<'_> {
         staged: Staged,
         mut done: Applied,
         stats: Vec<Option<Stat>>,
-        late: u64,
+        late: Late,
     ) -> Result<RestoreResult> {
         let Staged { work, mut keeper, mut banked } = staged;
         let (recorder, ctx) = (self.recorder, self.recorder.context());
         let store = recorder.store();
-        let mut result = self.result(&done, &banked, late);
+        let mut result = self.result(&done, &banked, &late);
         keeper.journal.result = serde_json::to_value(&result).ok();
         // Not entered in staging: the originals decide nothing any more, but the state
         // on disk says `applied`, and that is for a person to end.
@@ -317,7 +301,7 @@ impl Line<'_> {
         // A last look before the originals go: who wrote while this was being recorded.
         let closed = match (saved, late::bank(recorder, &work, &mut done, &banked).await) {
             (Ok(()), Ok(late)) => {
-                result.late_writes(late);
+                result.late_writes(&late);
                 self.close(&work, keeper, &banked).await
             }
             (Err(e), _) | (_, Err(e)) => Err(e),

@@ -3,17 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::effective_mode;
 use super::journal::BankRef;
 use super::operations::{self, Change, Entry, EntryState, Operations};
 use super::request::{Hooks, RequestBase, RestoreRequest};
 use super::result::RestoreResult;
 use super::run::run;
 use crate::capture::Recorder;
-use crate::diff::State;
+use crate::diff::{State, StateKind};
 use crate::error::{Error, Result};
 use crate::object::content;
 use crate::path::RelPath;
-use crate::plan::{Options, Plan, PlanKind, Scope};
+use crate::plan::{Options, Plan, PlanKind, Scope, Step};
 use crate::snapshot::doc::Snapshot;
 use crate::snapshot::{chain, pruned};
 
@@ -137,13 +138,21 @@ async fn held(recorder: &Recorder, entry: &Entry, bank: &BankRef, write: bool) -
 async fn states(
     recorder: &Recorder,
     entry: &Entry,
-    side: impl Fn(crate::plan::Step) -> State,
+    side: impl Fn(Step) -> State,
 ) -> Result<BTreeMap<RelPath, State>> {
     let body = content::read_all(&**recorder.store(), &entry.plan).await?;
     let plan: Plan = serde_json::from_slice(&body).map_err(|e| {
         Error::corrupt(format!("the plan of operation {} is not readable", entry.n)).with_source(e)
     })?;
-    Ok(plan.steps.into_iter().map(|s| (s.path.clone(), side(s))).collect())
+    let written = |s: Step| {
+        let path = s.path.clone();
+        let mut side = side(s);
+        if side.kind == StateKind::File {
+            side.mode = effective_mode(side.mode, entry.special_modes);
+        }
+        (path, side)
+    };
+    Ok(plan.steps.into_iter().map(written).collect())
 }
 
 fn note_rewind(mut result: RestoreResult, entry: &Entry) -> RestoreResult {

@@ -1,6 +1,7 @@
 //! Capture against the real binary and the real local store: CAP-001 to CAP-093.
 
 mod boundaries;
+mod calls;
 mod changes;
 mod coverage;
 mod kills;

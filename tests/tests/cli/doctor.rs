@@ -92,3 +92,14 @@ fn a_damaged_journal_keeps_nobody_from_working_and_doctor_removes_it() {
     assert!(fixed["fixed"].to_string().contains("damaged journal"), "{fixed}");
     assert_eq!(rows(&fixed, "restores")[0]["status"], "ok");
 }
+
+#[test]
+fn doctor_names_originals_that_nothing_explains() {
+    let s = sandbox();
+    s.write("a.txt", "a");
+    s.capture();
+    s.write(".backtrail-stage-0123456789abcdef/old/s0", "an original");
+    let sick = s.run(["doctor", "--json"]).expect(1).json();
+    let row = rows(&sick, "restores")[0].to_string();
+    assert!(row.contains("0123456789abcdef") && row.contains("originals"), "{row}");
+}

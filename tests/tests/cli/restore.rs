@@ -327,3 +327,49 @@ fn res_013_deleting_most_of_the_workspace_needs_its_own_agreement() {
     s.ok(["restore", &small, "--yes", "--allow-mass-delete"]);
     assert!(!s.path("f7").exists());
 }
+
+#[test]
+fn a_moved_directory_takes_up_its_chain_and_restores_from_it() {
+    let mut s = sandbox();
+    s.write("f", "1");
+    s.ok(["capture", "--label", "one"]);
+    s.write("f", "2");
+    s.write("later", "made after");
+    s.capture();
+    let key = s.ok(["list"])["workspace"]["key"].as_str().expect("key").to_owned();
+    let moved = s.top().join("moved");
+    std::fs::rename(s.workspace(), &moved).expect("moved");
+    s.set_workspace(&moved);
+    let foreign = s.run(["restore", "one", "--chain", &key, "--yes", "--json"]).expect(4);
+    assert_eq!(foreign.error_code(), "foreign-workspace");
+    s.ok(["capture", "--chain", &key, "--adopt"]);
+    s.ok(["restore", "one", "--chain", &key, "--yes"]);
+    assert_eq!(std::fs::read_to_string(moved.join("f")).expect("there"), "1");
+    assert!(!moved.join("later").exists());
+    s.ok(["undo", "--yes"]);
+    assert_eq!(std::fs::read_to_string(moved.join("later")).expect("there"), "made after");
+}
+
+#[test]
+fn a_recovery_refuses_the_flags_it_would_not_heed() {
+    let s = sandbox();
+    s.write("f", "1");
+    s.capture();
+    for way in ["--finish", "--roll-back"] {
+        for flags in [
+            &["--dry-run"][..],
+            &["--keep", "f"],
+            &["--take", "f"],
+            &["--on-conflict", "abort"],
+            &["--no-delete"],
+            &["--into", "elsewhere"],
+            &["--plan", "0123456789abcdef"],
+            &["--path", "f"],
+            &["--special-modes"],
+        ] {
+            let args = ["restore", way].into_iter().chain(flags.iter().copied());
+            s.run(args.collect::<Vec<_>>()).expect(2);
+        }
+        s.run(["restore", way]).expect(6);
+    }
+}

@@ -42,7 +42,7 @@ fn child() {
 
 /// A workspace whose restore to label `target` is killed at the `n`th time of `point`:
 /// the world, how it was before, and how it would be after.
-async fn killed(point: &str, n: usize) -> (tempfile::TempDir, World, Picture, Picture) {
+pub(crate) async fn killed(point: &str, n: usize) -> (tempfile::TempDir, World, Picture, Picture) {
     let temp = tempfile::tempdir().expect("temp");
     let w = World::existing(temp.path()).await;
     for i in 0..40 {
@@ -73,7 +73,7 @@ async fn killed(point: &str, n: usize) -> (tempfile::TempDir, World, Picture, Pi
     (temp, w, before, after)
 }
 
-async fn recover(w: &World, direction: Direction) -> Result<Vec<restore::Recovered>> {
+pub(crate) async fn recover(w: &World, direction: Direction) -> Result<Vec<restore::Recovered>> {
     restore::recover(&w.place(), direction, Duration::from_secs(5), "restore").await
 }
 

@@ -3,6 +3,7 @@
 mod files;
 mod into;
 mod kill;
+mod lost;
 mod speed;
 mod transaction;
 mod undo;

@@ -20,8 +20,8 @@ pub(super) enum Step {
     Store(Fix),
     /// Remove the cache of a workspace that is gone.
     Cache(PathBuf, Vec<u8>, PathBuf),
-    /// Remove a damaged journal that decides nothing.
-    Journal(DocKey),
+    /// Remove a damaged journal or list of operations that decides nothing.
+    Record(DocKey),
     /// Store damaged objects again from the workspace, by a capture.
     Damage(usize),
 }
@@ -33,7 +33,10 @@ impl fmt::Display for Step {
             Self::Cache(_, _, root) => {
                 write!(f, "remove the cache of {}, which is gone", quoted(root))
             }
-            Self::Journal(key) => {
+            Self::Record(key @ DocKey::Operations(_)) => {
+                write!(f, "remove the damaged list {key}; what was done is undone by its bank only")
+            }
+            Self::Record(key) => {
                 write!(f, "remove the damaged journal {key}; no restore of it is half done")
             }
             Self::Damage(n) => {
@@ -52,8 +55,8 @@ pub(super) async fn plan(app: &App, at: &Somewhere) -> Result<Vec<Step>> {
         out.extend(gone.0.into_iter().map(|(name, root)| Step::Cache(gone.1.clone(), name, root)));
     }
     if let Some(root) = &at.root {
-        let journals = restore::unreadable(store, root, &app.ctx.host).await?;
-        out.extend(journals.into_iter().map(Step::Journal));
+        let damaged = restore::unreadable(store, root, &app.ctx.host).await?;
+        out.extend(damaged.into_iter().map(Step::Record));
     }
     let damaged = damage::load(store).await?.digests.len();
     if damaged > 0 && at.root.is_some() {
@@ -73,7 +76,7 @@ pub(super) async fn apply(app: &App, at: &Somewhere, step: Step) -> Result<()> {
             })
             .await
         }
-        Step::Journal(key) => at.store.delete(&key, None).await,
+        Step::Record(key) => at.store.delete(&key, None).await,
         Step::Damage(_) => capture(app, at).await,
     }
 }

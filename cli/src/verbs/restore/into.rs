@@ -18,7 +18,7 @@ use serde_json::json;
 use super::{Args, Confirm, not_with, report};
 use crate::context::{App, Place, quoted};
 use crate::exit::{self, Code};
-use crate::output::{Paint, format};
+use crate::output::{Paint, format, shell};
 use crate::verbs::SHORT;
 
 /// Restores into `dir`.
@@ -37,7 +37,16 @@ pub(super) async fn run(app: &App, args: &Args, text: &str, dir: &Path) -> Resul
         Ok(Dir::open(&at).and_then(|d| d.names()).is_ok_and(|names| !names.is_empty()))
     });
     if args.overwrite && occupied.await? {
-        return over(app, args, place, target, dest, paths).await;
+        let there = shell(&dest.to_string_lossy());
+        // An interrupted restore of that directory is ended there.
+        return over(app, args, place, target, dest, paths).await.map_err(|e| match e.hint() {
+            Some(hint) => {
+                let hint = hint
+                    .replace("backtrail restore --", &format!("backtrail restore -w {there} --"));
+                e.with_hint(hint)
+            }
+            None => e,
+        });
     }
     if args.agreement.plan.is_some() {
         return Err(not_with("--plan", "--into an empty directory"));
