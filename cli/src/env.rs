@@ -57,6 +57,11 @@ impl Env {
         self.vars.get(std::ffi::OsStr::new(name)).filter(|v| !v.is_empty())
     }
 
+    /// Every variable, as commands inherit them.
+    pub(crate) fn all(&self) -> Vec<(OsString, OsString)> {
+        self.vars.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
     /// An XDG base directory: the variable when it is absolute (anything else is to be
     /// ignored, says its specification), else `fallback` below the home directory.
     pub(crate) fn xdg(&self, name: &str, fallback: &str) -> Option<PathBuf> {

@@ -11,6 +11,7 @@ mod faults;
 mod output;
 mod paths;
 mod progress;
+mod running;
 mod settings;
 mod signals;
 mod tree;

@@ -1,8 +1,8 @@
 //! Publishing: the document create-only, then head and label in one write.
 
-use serde_json::Map;
+use serde_json::{Map, Value};
 
-use super::{Captured, Held, Job, NewLabel, Recorder, warn};
+use super::{Captured, Held, Job, NewLabel, Recorder, Request, warn};
 use crate::damage;
 use crate::error::{Error, Result};
 use crate::ids::{Digest, SnapshotId};
@@ -134,7 +134,7 @@ impl Recorder {
             operation: None,
             bank: job.request.bank.clone(),
             rewound_to: None,
-            extra: Map::new(),
+            extra: late(job.request),
         })
     }
 
@@ -268,6 +268,16 @@ fn new_label(refs: &mut Refs, asked: &NewLabel) -> Result<Option<Label>> {
             Label::new(format!("{name}:{n}")).map(Some)
         }
     }
+}
+
+/// `late` and `alive_until` of a state whose engine was lost.
+fn late(request: &Request) -> Map<String, Value> {
+    let mut out = Map::new();
+    if let Some(late) = &request.late {
+        out.insert("late".to_owned(), true.into());
+        out.extend(late.alive_until.clone().map(|at| ("alive_until".to_owned(), at.into())));
+    }
+    out
 }
 
 /// Coverage as stored: a long list of records is an object of its own.

@@ -84,6 +84,15 @@ pub struct Request {
     pub must_store: BTreeSet<RelPath>,
     /// The caller holds the workspace lock.
     pub locked: bool,
+    /// It records what a lost engine left.
+    pub late: Option<Late>,
+}
+
+/// A state that is captured after its engine was lost: how long that surely lived.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Late {
+    /// RFC 3339: what changed later was not the run's; unknown without it.
+    pub alive_until: Option<String>,
 }
 
 /// The longest message, in bytes.

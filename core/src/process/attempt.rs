@@ -48,6 +48,11 @@ pub enum Stdio {
         /// Copies of the output.
         tee: Tee,
     },
+    /// Input is ours; output is streamed to the sink and, copied byte for byte, to `tee`.
+    Recorded {
+        /// Copies of the output.
+        tee: Tee,
+    },
     /// All three are ours. On a terminal the child's group becomes the foreground group,
     /// so that Ctrl-C and Ctrl-Z are the child's; afterwards the terminal is as before.
     Inherited,

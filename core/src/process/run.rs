@@ -81,9 +81,10 @@ async fn begin(mut attempt: Attempt) -> Result<(Running, Option<Pumped>, bool)> 
             Stdio::Piped { stdin: Vec::new(), tee: Tee::default() },
         );
         let inherited = matches!(stdio, Stdio::Inherited);
+        let own_input = matches!(stdio, Stdio::Recorded { .. });
         let terminal = if inherited { Terminal::open() } else { None };
         let starting = Starting::begin();
-        let mut child = start::start(&attempt, inherited)?;
+        let mut child = start::start(&attempt, inherited, own_input)?;
         let failed = |e: std::io::Error| {
             Error::failed("command-not-started", format!("cannot serve a command: {e}"))
         };
@@ -93,6 +94,7 @@ async fn begin(mut attempt: Attempt) -> Result<(Running, Option<Pumped>, bool)> 
         let kept = attempt.background == Background::Keep;
         let pumped = match stdio {
             Stdio::Piped { stdin, tee } => pump(&mut child, stdin, tee, kept).map(Some),
+            Stdio::Recorded { tee } => pump(&mut child, Vec::new(), tee, kept).map(Some),
             Stdio::Inherited => Ok(None),
         };
         let served = pumped.and_then(|p| Ok((p, wait::wait(child, inherited, terminal)?)));

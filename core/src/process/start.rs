@@ -19,10 +19,10 @@ const BUSY_TRIES: u32 = 10;
 const BUSY_WAIT: Duration = Duration::from_millis(20);
 
 /// Starts the command. Blocks until it has been executed or the system refused.
-pub(super) fn start(attempt: &Attempt, inherited: bool) -> Result<Child> {
+pub(super) fn start(attempt: &Attempt, inherited: bool, own_input: bool) -> Result<Child> {
     let mut tries = 0;
     loop {
-        let mut command = prepare(attempt, inherited)?;
+        let mut command = prepare(attempt, inherited, own_input)?;
         match command.spawn() {
             Ok(child) => return Ok(child),
             Err(e) if e.raw_os_error() == Some(Errno::TXTBSY.raw_os_error()) => {
@@ -40,7 +40,7 @@ pub(super) fn start(attempt: &Attempt, inherited: bool) -> Result<Child> {
     }
 }
 
-fn prepare(attempt: &Attempt, inherited: bool) -> Result<Process> {
+fn prepare(attempt: &Attempt, inherited: bool, own_input: bool) -> Result<Process> {
     let mut command = match &attempt.command {
         Command::Argv(argv) => {
             let (program, args) =
@@ -58,7 +58,8 @@ fn prepare(attempt: &Attempt, inherited: bool) -> Result<Process> {
     command.current_dir(&attempt.cwd).env_clear().envs(attempt.environment.iter());
     command.process_group(0);
     if !inherited {
-        command.stdin(Standard::piped()).stdout(Standard::piped()).stderr(Standard::piped());
+        let input = if own_input { Standard::inherit() } else { Standard::piped() };
+        command.stdin(input).stdout(Standard::piped()).stderr(Standard::piped());
     }
     if let Some(alive) = &attempt.alive {
         let descriptor = alive.descriptor().map_err(|e| refused(attempt, e))?;

@@ -8,6 +8,7 @@ use super::record::cut;
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::ids::RunId;
+use crate::redact::Redactor;
 use crate::store::{EventRecord, MAX_EVENT_BYTES, check_size};
 
 /// The longest value of an engine event, as JSON, in bytes: 64 KiB. A longer one becomes
@@ -101,7 +102,13 @@ impl NewEvent {
     /// An event of our engine. Values above [`MAX_VALUE_BYTES`] become
     /// `<key>_preview` and `<key>_size`.
     pub fn engine(event: &EngineEvent) -> Self {
-        let (kind, mut data) = event.parts();
+        Self::engine_redacted(event, &Redactor::none())
+    }
+
+    /// The same without secrets, which are looked for before anything is cut.
+    pub fn engine_redacted(event: &EngineEvent, redactor: &Redactor) -> Self {
+        let (kind, data) = event.parts();
+        let mut data = redactor.object(data);
         shorten(&mut data);
         Self::raw(kind, data, true)
     }

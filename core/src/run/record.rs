@@ -12,7 +12,7 @@ use super::code::FailureCode;
 use super::status::Status;
 use crate::clock::{Host, Timestamp};
 use crate::error::{Error, Kind, Result};
-use crate::ids::RunId;
+use crate::ids::{Digest, RunId};
 use crate::store::DocKey;
 
 /// The format version this build writes.
@@ -293,6 +293,12 @@ impl RunRecord {
         if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint.strip_pointer();
         }
+    }
+
+    /// Takes another source for its own, with its hash.
+    pub fn set_source(&mut self, source: &str) {
+        self.workflow_hash = Some(Digest::of(source.as_bytes()).hex());
+        self.workflow_source = (source.len() <= MAX_SOURCE_BYTES).then(|| source.to_owned());
     }
 
     /// The record for an edit of the checkpoint in place; the pause pointer stays under

@@ -7,5 +7,6 @@ pub mod file;
 pub mod finding;
 pub mod graph;
 pub mod machine;
+pub mod drive;
 mod nearest;
 pub mod template;
