@@ -81,6 +81,7 @@ pub struct NewEvent {
     log_offset: Option<u64>,
     active_ms: Option<u64>,
     tenant_id: Option<String>,
+    at: Option<Timestamp>,
     owned: bool,
 }
 
@@ -122,6 +123,7 @@ impl NewEvent {
             log_offset: None,
             active_ms: None,
             tenant_id: None,
+            at: None,
             owned,
         }
     }
@@ -156,6 +158,12 @@ impl NewEvent {
         self.tenant_id = Some(tenant.into());
         self
     }
+    /// When it happened, when that is not the moment at which it is appended.
+    #[must_use]
+    pub fn at(mut self, at: Timestamp) -> Self {
+        self.at = Some(at);
+        self
+    }
     /// Its type.
     pub fn kind(&self) -> &str {
         &self.kind
@@ -169,7 +177,7 @@ impl NewEvent {
     pub(super) fn line(&self, run: &RunId, now: Timestamp) -> Result<Bytes> {
         let mut map = Map::new();
         let mut put = |name: &str, value: Value| map.insert(name.to_owned(), value);
-        put("timestamp", now.rfc3339().into());
+        put("timestamp", self.at.unwrap_or(now).rfc3339().into());
         put("type", self.kind.clone().into());
         put("run_id", run.as_str().into());
         let texts = [

@@ -166,11 +166,11 @@ impl Drive {
                 self.state.signal.get_or_insert_with(|| reason.clone());
                 Ok(Input::Interrupt { reason })
             }
-            Message::Ended(attempt, ended) => Ok(self.attempt_ended(attempt, *ended).await),
+            Message::Ended(attempt, ended) => self.attempt_ended(attempt, *ended).await,
         }
     }
 
-    async fn attempt_ended(&mut self, attempt: Attempt, ended: Ended) -> Input {
+    async fn attempt_ended(&mut self, attempt: Attempt, ended: Ended) -> Result<Input> {
         self.state.stoppers.remove(&attempt);
         self.state.child_exit = ended.exit.or(self.state.child_exit);
         for note in ended.notes {
@@ -188,6 +188,7 @@ impl Drive {
             self.event(&event, Some(&attempt.node), None).await;
         }
         self.report_log().await;
+        self.place.ctx.faults.reach("run.ended")?;
         let since = self.state.since.remove(&attempt);
         let elapsed = since.map(|s| s.elapsed()).unwrap_or_default();
         let word = match &ended.outcome {
@@ -198,7 +199,7 @@ impl Drive {
             Outcome::Failed { message, .. } => format!("failed: {message}"),
         };
         self.state.line = Some((attempt.clone(), word, elapsed));
-        Input::Ended { attempt, outcome: ended.outcome }
+        Ok(Input::Ended { attempt, outcome: ended.outcome })
     }
 
     async fn report_log(&mut self) {
@@ -287,6 +288,7 @@ impl Drive {
         let offset = self.bench.log.position().await;
         let active = u64::try_from(self.active().as_millis()).unwrap_or(u64::MAX);
         let mut new = NewEvent::engine_redacted(event, &self.bench.known.redactor)
+            .at(self.place.ctx.clock.now())
             .log_offset(offset)
             .active_ms(active);
         if let Some(node) = node {

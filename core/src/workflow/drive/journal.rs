@@ -136,11 +136,13 @@ impl Writer {
         if !batch.events.is_empty() {
             let id = self.run.lock().await.id().clone();
             self.runs.append_events(&id, &batch.events).await?;
+            self.recorder.context().faults.reach("run.events")?;
         }
         match batch.checkpoint.take() {
             Some(checkpoint) => {
                 let mut run = self.run.lock().await;
-                self.runs.save_checkpoint(&mut run, &checkpoint).await
+                self.runs.save_checkpoint(&mut run, &checkpoint).await?;
+                self.recorder.context().faults.reach("run.checkpoint")
             }
             None => Ok(()),
         }

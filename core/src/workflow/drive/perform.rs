@@ -34,7 +34,6 @@ impl Drive {
                 if wait {
                     self.journal.settle().await?;
                 }
-                self.place.ctx.faults.reach("run.checkpoint")?;
             }
             Action::SetStatus { status, failure, result, checkpoint } => {
                 self.set_status(status, failure, result, *checkpoint).await?;
