@@ -187,7 +187,7 @@ impl App {
         let status = self.out.paint(paint, report.status.as_str());
         let changes = changes(&report.changes);
         let took = format::elapsed(report.active_ms);
-        let mut lines = vec![format!("{}  {status}  {changes}  {took}", report.name)];
+        let mut lines = vec![format!("{}  {status}  {changes}  {took}", printable(&report.name))];
         if let Some(error) = &report.error {
             let code = report.failure_code.as_ref().map_or("", |c| c.as_str());
             lines.push(format!("{code}: {}", printable(error)));
