@@ -132,7 +132,7 @@ edges: [{from: a, to: end}]
 }
 
 #[test]
-fn run_bd13_what_a_command_did_is_in_the_boundaries_around_it() {
+fn what_a_command_did_is_undone_by_a_restore_of_the_boundary_before_it() {
     let world = World::new();
     world.sandbox.write("d/x.txt", "x\n");
     world.sandbox.write("long.txt", "a long line\n");

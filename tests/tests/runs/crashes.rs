@@ -44,7 +44,8 @@ fn executions(world: &World, node: &str) -> usize {
 #[test]
 fn run_pr05_killed_behind_each_step_a_run_goes_on() {
     // the second reach is node b's, for captures the third
-    let points = ["run.ended:2", "run.capture:3", "run.artifact:2", "run.checkpoint:2"];
+    let points =
+        ["run.ended:2", "run.capture:3", "run.artifact:2", "run.events:4", "run.checkpoint:2"];
     for point in points {
         let mut world = World::new();
         counting(&world);
@@ -55,8 +56,13 @@ fn run_pr05_killed_behind_each_step_a_run_goes_on() {
         let run = world.json(&["resume", "r1"]);
         assert_eq!(run.code, 0, "{point}: {run}");
         let counts = ["a", "b", "c"].map(|node| executions(&world, node));
-        assert_eq!((counts[0], counts[2]), (1, 1), "{point}: {counts:?}");
-        assert!(counts[1] <= 2, "{point}: {counts:?}");
+        // one node at most once more, and none whose checkpoint was durable
+        assert!(
+            counts.iter().all(|n| *n >= 1) && counts.iter().sum::<usize>() <= 4,
+            "{point}: {counts:?}"
+        );
+        let durable = point.starts_with("run.checkpoint");
+        assert!(!durable || counts == [1, 1, 1], "{point}: {counts:?}");
         // no iteration and attempt twice
         let mut starts: Vec<String> = world
             .events("r1")
@@ -158,7 +164,7 @@ edges: [{from: a, to: end}]
 }
 
 #[test]
-fn run_bd14_an_unfinished_restore_is_in_the_way_of_a_run() {
+fn an_unfinished_restore_is_in_the_way_of_a_run() {
     let world = World::new();
     let before = world.sandbox.capture();
     world.sandbox.write("a.txt", "two\n");
