@@ -75,6 +75,11 @@ pub(crate) fn args() -> Vec<OsString> {
     std::env::args_os().collect()
 }
 
+/// This program.
+pub(crate) fn program() -> Result<PathBuf> {
+    std::env::current_exe().context(|| "this program cannot be found".to_owned())
+}
+
 /// The directory the command was started in.
 pub(crate) fn current_dir() -> Result<PathBuf> {
     std::env::current_dir()

@@ -4,6 +4,7 @@
 mod args;
 mod confirm;
 mod context;
+mod detach;
 mod engine;
 mod env;
 mod exit;

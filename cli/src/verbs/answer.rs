@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use super::resume::{self, How};
 use super::run::given;
 use crate::context::App;
+use crate::detach;
 use crate::exit::{self, Code};
 use crate::running::printable;
 
@@ -47,6 +48,9 @@ pub(crate) struct Args {
 
 /// Answers.
 pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
+    if args.how.apart.detach {
+        return detach::start(app).await;
+    }
     let (place, run) = app.find_run(&args.run).await?;
     let runs = app.runs(&place);
     let question = open_question(&runs.open_question(&run).await?, &run, args)?;

@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 use super::run::given::{self, Raises};
 use super::run::{Lines, Mode, read_file, runnable};
 use crate::context::{App, Place};
+use crate::detach::{self, Detach};
 use crate::exit::Code;
 use crate::running::Way;
 
@@ -61,10 +62,15 @@ pub(crate) struct How {
     /// Let other runs execute in the workspace meanwhile
     #[arg(long)]
     share_workspace: bool,
+    #[command(flatten)]
+    pub(crate) apart: Detach,
 }
 
 /// Resumes.
 pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
+    if args.how.apart.detach {
+        return detach::start(app).await;
+    }
     let (place, run) = app.find_run_to_execute(&args.run).await?;
     go_on(app, &place, &run, &args.how).await
 }
@@ -86,7 +92,7 @@ pub(crate) async fn go_on(app: &App, place: &Place, run: &Run, how: &How) -> Res
     }
     let inputs = inputs(run, &definition, how).await?;
     app.recover_by_policy(place).await?;
-    let lines = Arc::new(Lines::new(true));
+    let lines = Arc::new(Lines::new(true, how.apart));
     let way = Way { share_workspace: how.share_workspace, ..Way::of("resume", lines.clone()) };
     let drive_place = app.drive_place(place, way).await?;
     let again = Again {
@@ -97,7 +103,8 @@ pub(crate) async fn go_on(app: &App, place: &Place, run: &Run, how: &How) -> Res
         capture: how.capture.map(CaptureMode::from),
     };
     let work = drive::resume(drive_place, run.id(), again, app.interrupts());
-    let report = lines.show(app, work).await?;
+    let store = place.store.info().local_dir;
+    let report = lines.show(app, store, work).await?;
     app.run_ended(&report, true)
 }
 

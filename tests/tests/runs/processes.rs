@@ -129,3 +129,45 @@ fn run_pr03_a_writer_left_behind_is_stopped_before_the_capture() {
     assert!(lives(pid));
     signal(pid, Signal::KILL);
 }
+
+#[test]
+fn run_pr04_a_detached_run_goes_on_without_who_started_it() {
+    let world = World::new();
+    world.flow(
+        "entry: a
+nodes:
+  a: {kind: run, command: 'echo working; echo $$ > node; while ! test -e go; do sleep 0.1; done'}
+  end: {kind: done}
+edges: [{from: a, to: end}]
+",
+    );
+    let started = world.run("r1", &["--detach"]).expect(0).json();
+    assert_eq!(started["run_id"], world.id("r1").as_str());
+    // the record is there at once, and its process has a session of its own
+    let record = world.record("r1");
+    assert_eq!(record["status"], "running");
+    let engine = u32::try_from(record["holder"]["pid"].as_u64().expect("a pid")).expect("small");
+    let pid_file = world.sandbox.store().join("runs").join(world.id("r1")).join(".pid");
+    until("its pid is there", || pid_file.exists());
+    assert_eq!(std::fs::read_to_string(&pid_file).expect("read"), format!("{engine}\n"));
+    let stat = std::fs::read_to_string(format!("/proc/{engine}/stat")).expect("stat");
+    let session = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(3));
+    assert_eq!(session, Some(engine.to_string().as_str()));
+    // its log is followed from elsewhere to the end of the run
+    let following = world.sandbox.spawn(["logs", "r1", "-f"]);
+    pid_in(&world, "node");
+    world.sandbox.write("go", "");
+    let log = end(following).expect(0);
+    assert!(log.out().contains("working\n"), "{log}");
+    assert_eq!(world.status("r1"), "finished");
+    until("its pid is gone", || !pid_file.exists());
+    // it is cancelled from elsewhere, and a start that fails says why
+    world.sandbox.remove("go");
+    world.sandbox.remove("node");
+    world.run("r2", &["--detach"]).expect(0);
+    pid_in(&world, "node");
+    let busy = world.run("r3", &["--detach"]).expect(5);
+    assert_eq!(busy.error_code(), "busy");
+    world.json(&["cancel", "r2"]).expect(0);
+    assert_eq!(world.status("r2"), "cancelled");
+}

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use backtrail_core::error::{Error, IoContext as _, Result};
-use backtrail_core::run::{NewRun, launch_env};
+use backtrail_core::run::{NewRun, RunRecord, launch_env};
 use backtrail_core::tasks::blocking;
 use backtrail_core::workflow::check::{Checked, check};
 use backtrail_core::workflow::drive::{self, Launch, NodeLine, Streams, Watcher};
@@ -18,6 +18,7 @@ use clap::ValueEnum;
 use serde_json::Value;
 
 use crate::context::{App, quoted};
+use crate::detach::{self, Detach, PidFile};
 use crate::exit::{self, Code};
 use crate::running::{Way, node_line};
 
@@ -45,6 +46,8 @@ pub(crate) struct Args {
     /// Only say what is wrong with the file
     #[arg(long, requires = "file")]
     check: bool,
+    #[command(flatten)]
+    apart: Detach,
     #[command(flatten)]
     one: command::Options,
     /// An input; K=@FILE reads a file, @@ is a literal @
@@ -106,6 +109,9 @@ struct Source {
 
 /// Executes.
 pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
+    if args.apart.detach {
+        return detach::start(app).await;
+    }
     let source = match &args.file {
         Some(file) => Source {
             name: file.display().to_string(),
@@ -127,7 +133,7 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     let place = app.place(false).await?;
     app.recover_by_policy(&place).await?;
     app.reconcile_here(&place).await?;
-    let lines = Arc::new(Lines::new(args.file.is_some()));
+    let lines = Arc::new(Lines::new(args.file.is_some(), args.apart));
     let way = Way {
         share_workspace: args.share_workspace,
         no_redact: args.no_redact,
@@ -147,17 +153,19 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     };
     let capture = args.capture.map(CaptureMode::from);
     let launch = Launch { definition, new, inputs, vars, limits, capture };
+    let store = place.runs.store().info().local_dir;
     let work = drive::launch(place, launch, app.interrupts());
-    let report = lines.show(app, work).await?;
+    let report = lines.show(app, store, work).await?;
     let code = app.run_ended(&report, args.file.is_some())?;
     Ok(args.one.code(&report).unwrap_or(code))
 }
 
 impl Args {
     fn streams(&self, app: &App) -> Streams {
-        match self.file {
-            Some(_) => Streams::Log,
-            None => self.one.streams(app),
+        // nobody reads what a detached command prints
+        match self.file.is_some() || self.apart.detached {
+            true => Streams::Log,
+            false => self.one.streams(app),
         }
     }
 }
@@ -236,17 +244,23 @@ pub(crate) struct Lines {
     waiting: Mutex<Vec<Line>>,
     came: tokio::sync::Notify,
     nodes: bool,
+    apart: Detach,
 }
 
 enum Line {
+    Begun(String),
     Node(String),
     Warning(String),
 }
 
 impl Lines {
     /// With `nodes`, each node's end is a line.
-    pub(crate) fn new(nodes: bool) -> Self {
-        Self { waiting: Mutex::default(), came: tokio::sync::Notify::new(), nodes }
+    pub(crate) fn new(nodes: bool, apart: Detach) -> Self {
+        if apart.detached {
+            detach::leave_session();
+        }
+        let nodes = nodes && !apart.detached;
+        Self { waiting: Mutex::default(), came: tokio::sync::Notify::new(), nodes, apart }
     }
 
     fn add(&self, line: Line) {
@@ -258,9 +272,11 @@ impl Lines {
     pub(crate) async fn show<T>(
         &self,
         app: &App,
+        store: Option<PathBuf>,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let mut work = std::pin::pin!(work);
+        let mut _pid = None;
         loop {
             let done = tokio::select! {
                 done = &mut work => Some(done),
@@ -269,6 +285,14 @@ impl Lines {
             for line in std::mem::take(&mut *self.waiting.lock().unwrap_or_else(|e| e.into_inner()))
             {
                 match line {
+                    Line::Begun(run) => {
+                        match PidFile::write(app, store.clone(), &run).await {
+                            Ok(file) => _pid = Some(file),
+                            Err(e) => app.out.warn(e.message()),
+                        }
+                        app.out.line(format!("{}{run}", detach::WORD));
+                        app.out.flush();
+                    }
                     Line::Node(text) if self.nodes && !app.out.is_json() => {
                         app.out.summary(text);
                         app.out.flush();
@@ -285,6 +309,13 @@ impl Lines {
 }
 
 impl Watcher for Lines {
+    fn begun(&self, run: &RunRecord) -> Result<()> {
+        if self.apart.detached {
+            self.add(Line::Begun(run.id().to_string()));
+        }
+        Ok(())
+    }
+
     fn node(&self, line: &NodeLine<'_>) {
         self.add(Line::Node(node_line(line)));
     }
