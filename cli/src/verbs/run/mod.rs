@@ -268,6 +268,10 @@ impl Lines {
         self.came.notify_one();
     }
 
+    fn take(&self) -> Vec<Line> {
+        std::mem::take(&mut *self.waiting.lock().unwrap_or_else(|e| e.into_inner()))
+    }
+
     /// Waits for a drive and prints its lines meanwhile.
     pub(crate) async fn show<T>(
         &self,
@@ -282,8 +286,7 @@ impl Lines {
                 done = &mut work => Some(done),
                 () = self.came.notified() => None,
             };
-            for line in std::mem::take(&mut *self.waiting.lock().unwrap_or_else(|e| e.into_inner()))
-            {
+            for line in self.take() {
                 match line {
                     Line::Begun(run) => {
                         match PidFile::write(app, store.clone(), &run).await {
