@@ -116,6 +116,8 @@ fn run_lk05_one_run_executes_in_a_workspace_unless_it_is_shared() {
     let busy = other("r2", &[]).expect(5);
     assert_eq!(busy.json()["error"]["holder"]["pid"], child.id());
     other("r3", &["--share-workspace"]).expect(0);
+    assert_eq!(world.record("r3")["share_workspace"], true);
+    assert!(world.record("r1")["share_workspace"].is_null());
     // a capture goes on, a restore does not
     world.sandbox.ok(["capture"]);
     world.sandbox.write("go", "");

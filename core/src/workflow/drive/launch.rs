@@ -59,6 +59,10 @@ pub async fn launch(place: Place, launch: Launch, interrupts: Interrupts) -> Res
         ..Checkpoint::at(&definition.entry.value)
     };
     new.budget = budget(&definition, &limits);
+    if place.settings.share_workspace {
+        // what others did meanwhile cannot be told from what it did
+        new.extra.insert(String::from("share_workspace"), true.into());
+    }
     let Created { run, claim } = place.runs.create(new).await?;
     let claim = Arc::new(claim.ok_or_else(|| Error::invalid("a launched run is not queued"))?);
     place.ctx.faults.reach("run.created")?;
