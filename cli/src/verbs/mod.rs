@@ -18,6 +18,7 @@ mod prune;
 mod reference;
 mod restore;
 mod resume;
+mod rewind;
 mod run;
 mod runs;
 mod show;
@@ -71,6 +72,8 @@ pub(crate) enum Verb {
     Events(events::Args),
     /// List, show, delete and mend runs
     Runs(runs::Args),
+    /// Put a run back to the entry of one of its nodes: its files and its record
+    Rewind(Box<rewind::Args>),
     /// Name a snapshot, move a name, or take it away
     Label(label::Args),
     /// Remove snapshots by limits, then what nobody needs
@@ -104,6 +107,7 @@ impl Verb {
             Self::Show(args) => show::run(app, &args).await,
             Self::Restore(args) => restore::run(app, &args).await,
             Self::Undo(args) => undo::run(app, &args, undo::Way::Back).await,
+            Self::Rewind(args) => rewind::run(app, &args).await,
             Self::Redo(args) => undo::run(app, &args, undo::Way::Forth).await,
             Self::Run(args) => run::run(app, &args).await,
             Self::Resume(args) => resume::run(app, &args).await,

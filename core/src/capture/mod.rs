@@ -369,7 +369,8 @@ impl Job<'_> {
     /// boundary was missed since.
     fn is_unchanged(&self, root: &Root, ctx: &Context, observed: &Observed) -> bool {
         let Some(head) = &self.head else { return false };
-        head.root == observed.root
+        self.request.rewound_to.is_none()
+            && head.root == observed.root
             && head.rules.digest == observed.rules.digest()
             && head.workspace.same_directory(&root.identity(&ctx.host))
             && warn::same_coverage(&head.coverage, &observed.coverage)

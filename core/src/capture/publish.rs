@@ -133,8 +133,10 @@ impl Recorder {
             missed: missed_since(&job.refs.refs, head),
             operation: None,
             bank: job.request.bank.clone(),
-            rewound_to: None,
-            extra: late(job.request),
+            rewound_to: job.request.rewound_to.clone(),
+            late: job.request.late.is_some(),
+            alive_until: job.request.late.as_ref().and_then(|late| late.alive_until.clone()),
+            extra: Map::new(),
         })
     }
 
@@ -268,16 +270,6 @@ fn new_label(refs: &mut Refs, asked: &NewLabel) -> Result<Option<Label>> {
             Label::new(format!("{name}:{n}")).map(Some)
         }
     }
-}
-
-/// `late` and `alive_until` of a state whose engine was lost.
-fn late(request: &Request) -> Map<String, Value> {
-    let mut out = Map::new();
-    if let Some(late) = &request.late {
-        out.insert("late".to_owned(), true.into());
-        out.extend(late.alive_until.clone().map(|at| ("alive_until".to_owned(), at.into())));
-    }
-    out
 }
 
 /// Coverage as stored: a long list of records is an object of its own.

@@ -84,6 +84,9 @@ pub struct Request {
     pub must_store: BTreeSet<RelPath>,
     /// The caller holds the workspace lock.
     pub locked: bool,
+    /// The snapshot that files went back to: the history before it goes on there. Such a
+    /// capture adds a snapshot in any case.
+    pub rewound_to: Option<SnapshotId>,
     /// It records what a lost engine left.
     pub late: Option<Late>,
 }
