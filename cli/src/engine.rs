@@ -29,7 +29,7 @@ impl App {
             command: command.to_owned(),
             check: None,
         };
-        let runs = RunsSide::new(plain.clone());
+        let runs = RunsSide::shared(plain.clone());
         let check = restore::check(place.store.clone(), self.ctx.clone(), Some(runs));
         Ok(capture::Settings { check: Some(check), ..plain })
     }

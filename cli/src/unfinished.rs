@@ -63,6 +63,6 @@ impl App {
         let (store, root) = (place.store.clone(), place.root()?.clone());
         let settings = self.capture_settings(place, "recover", true).await?;
         let at = restore::Place::new(store, self.ctx.clone(), root);
-        Ok(at.with_runs(RunsSide::new(settings)))
+        Ok(at.with_runs(RunsSide::shared(settings)))
     }
 }

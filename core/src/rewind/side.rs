@@ -22,7 +22,7 @@ pub struct RunsSide {
 
 impl RunsSide {
     /// One that captures with these settings.
-    pub fn new(settings: capture::Settings) -> Arc<dyn RunSide> {
+    pub fn shared(settings: capture::Settings) -> Arc<dyn RunSide> {
         // Whoever calls it holds the workspace and is looking after it already.
         Arc::new(Self { settings: capture::Settings { check: None, ..settings } })
     }
@@ -101,7 +101,7 @@ pub async fn settle(runs: &RunStore, recorder: &Recorder, run: &mut Run) -> Resu
     let lock = LockRequest::new(name, LockMode::Exclusive, settings.wait, &settings.command);
     let _workspace = store.lock(lock).await?;
     let place = Place::new(Arc::clone(store), recorder.context().clone(), root.clone());
-    restore::settle(&place.with_runs(RunsSide::new(settings.clone()))).await?;
+    restore::settle(&place.with_runs(RunsSide::shared(settings.clone()))).await?;
     let _claim = runs.claim(run.id(), settings.wait, &settings.command).await?;
     *run = runs.load(run.id()).await?;
     let Some(open) = open_of(&run.record)? else { return Ok(true) };

@@ -104,7 +104,7 @@ impl World {
             cache_dir: Some(self.cache.clone()),
             ..Settings::default()
         };
-        let side = RunsSide::new(plain.clone());
+        let side = RunsSide::shared(plain.clone());
         let check = restore::check(Arc::clone(&self.store), self.context(), Some(side));
         Settings { check: Some(check), ..plain }
     }
@@ -119,7 +119,7 @@ impl World {
 
     pub(crate) fn place(&self) -> Place {
         let place = Place::new(Arc::clone(&self.store), self.context(), self.root());
-        place.with_runs(RunsSide::new(self.settings()))
+        place.with_runs(RunsSide::shared(self.settings()))
     }
 
     pub(crate) async fn load(&self, run: &RunId) -> Run {
