@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backtrail_core::error::{Error, Result};
-use backtrail_core::ids::Digest;
+use backtrail_core::ids::{Chain, Digest};
+use backtrail_core::rewind;
 use backtrail_core::run::{Run, Status};
 use backtrail_core::workflow::check::check;
 use backtrail_core::workflow::drive::{self, Again};
@@ -77,6 +78,7 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
 
 /// Goes on with a run.
 pub(crate) async fn go_on(app: &App, place: &Place, run: &Run, how: &How) -> Result<Code> {
+    let run = &settled(app, place, run).await?;
     if *run.status() == Status::Queued && !how.here {
         return Err(Error::refused("queued", "the run is queued: a runner takes it")
             .with_hint(format!("backtrail resume {} --here", run.id())));
@@ -106,6 +108,15 @@ pub(crate) async fn go_on(app: &App, place: &Place, run: &Run, how: &How) -> Res
     let store = place.store.info().local_dir;
     let report = lines.show(app, store, work).await?;
     app.run_ended(&report, true)
+}
+
+/// The run once what an interrupted rewind left of it is ended.
+async fn settled(app: &App, place: &Place, run: &Run) -> Result<Run> {
+    let mut run = run.clone();
+    let chain = Chain::Run(run.id().clone());
+    let recorder = super::restore::recorder(app, place, chain, true).await?;
+    rewind::settle(&app.runs(place), &recorder, &mut run).await?;
+    Ok(run)
 }
 
 struct Source {

@@ -5,7 +5,6 @@ mod report;
 use std::path::{Path, PathBuf};
 
 use backtrail_core::error::{Error, Result};
-use backtrail_core::ids::Chain;
 use backtrail_core::rewind::{self, Pivot, RewindRequest, RewindScope, Source, WholeRequest};
 use backtrail_core::run::{Run, RunStore};
 
@@ -84,14 +83,22 @@ pub(crate) struct Args {
 
 /// Rewinds.
 pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
-    let place = app.place(true).await?;
-    let runs = RunStore::new(place.store.clone(), app.ctx.clone());
-    let run = which(app, args, &place, &runs).await?;
-    let place = Place { chain: Chain::Run(run.id().clone()), ..place };
+    let given = [&args.run, &args.run_id, &app.common.run];
+    let text = given.into_iter().flatten().next().map_or("latest", String::as_str);
+    let (place, run) = app.find_run(text).await?;
     if args.list_snapshots {
         return super::list::snapshots(app, &place, args.limit).await;
     }
+    // A run without a workspace still has a record.
+    let place = match (&run.record.work_dir, &place.root) {
+        (None, Some(_)) => place,
+        _ => app.place_of(place, &run).await?,
+    };
     app.before_change(&place, args.agreement.dry_run).await?;
+    if !args.agreement.dry_run {
+        app.reconcile_here(&place).await?;
+    }
+    let runs = RunStore::new(place.store.clone(), app.ctx.clone());
     // What was interrupted may have been this run's rewind.
     let run = runs.load(run.id()).await?;
     let chain = place.chain.clone();
@@ -110,12 +117,6 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     }
     let done = rewind::rewind(&runs, &recorder, &run, &request, &confirm).await?;
     Ok(report::result(app, &run, &done, confirm.preview()))
-}
-
-async fn which(app: &App, args: &Args, place: &Place, runs: &RunStore) -> Result<Run> {
-    let given = [&args.run, &args.run_id, &app.common.run];
-    let text = given.into_iter().flatten().next().map_or("latest", String::as_str);
-    runs.resolve(text, Some(&place.root()?.text())).await
 }
 
 fn request(args: &Args, place: &Place, run: &Run) -> Result<RewindRequest> {

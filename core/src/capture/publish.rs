@@ -1,8 +1,8 @@
 //! Publishing: the document create-only, then head and label in one write.
 
-use serde_json::{Map, Value};
+use serde_json::Map;
 
-use super::{Captured, Held, Job, NewLabel, Recorder, Request, warn};
+use super::{Captured, Held, Job, NewLabel, Recorder, warn};
 use crate::damage;
 use crate::error::{Error, Result};
 use crate::ids::{Digest, SnapshotId};
