@@ -209,18 +209,7 @@ pub async fn recover_one(
         Direction::RollBack => from_bank(&work, ctx, store, &keeper.journal).await?,
         Direction::Finish => from_target(&work, ctx, store, &keeper.journal).await?,
     }
-    let w = Arc::clone(&work);
-    let reverted = blocking(move || {
-        let reverted = match direction {
-            _ if committed => Ok(Reverted::default()),
-            Direction::Finish => revert::finish(&w),
-            Direction::RollBack => revert::roll_back(&w, None),
-        };
-        reverted.and_then(|r| apply::sync(&w).map(|()| r)).map_err(|e| {
-            e.with_hint("mend that and run the same command again: it goes on where it stopped")
-        })
-    })
-    .await?;
+    let reverted = move_files(&work, (!committed).then_some(direction)).await?;
     keeper.journal.note_third(&reverted.third);
     match direction {
         Direction::Finish => {
@@ -245,6 +234,22 @@ pub async fn recover_one(
             Ok(out)
         }
     }
+}
+
+/// Moves every path to one side; nothing when `way` is `None`.
+async fn move_files(work: &Arc<Work>, way: Option<Direction>) -> Result<Reverted> {
+    let w = Arc::clone(work);
+    blocking(move || {
+        let reverted = match way {
+            None => Ok(Reverted::default()),
+            Some(Direction::Finish) => revert::finish(&w),
+            Some(Direction::RollBack) => revert::roll_back(&w, None),
+        };
+        reverted.and_then(|r| apply::sync(&w).map(|()| r)).map_err(|e| {
+            e.with_hint("mend that and run the same command again: it goes on where it stopped")
+        })
+    })
+    .await
 }
 
 /// Closes what is finished, and says so when that is left to the next command.
