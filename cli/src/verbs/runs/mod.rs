@@ -15,6 +15,10 @@ use crate::exit::Code;
 
 /// Arguments of `runs`.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  backtrail runs list
+  backtrail runs show latest
+  backtrail runs prune --older-than 720h")]
 pub(crate) struct Args {
     #[command(subcommand)]
     verb: Verb,
