@@ -37,7 +37,7 @@ pub struct OpenOptions {
     /// Who we are, for holders.
     pub host: Host,
     /// Test faults: `store.object.staged`, `store.object.synced`, `store.object.named`,
-    /// `store.doc.staged`, `store.doc.named`.
+    /// `store.doc.staged`, `store.doc.named`, `store.events.sync`.
     pub faults: Arc<dyn Faults>,
 }
 

@@ -70,9 +70,9 @@ impl App {
         self.env.xdg("XDG_DATA_HOME", ".local/share").map(|d| d.join("backtrail"))
     }
 
-    /// Opens the store that flag, environment, file or default names.
-    pub(crate) async fn store(&self, settings: &Settings) -> Result<Arc<dyn Store>> {
-        let url = match &settings.store {
+    /// The store that flag, environment, file or default names.
+    pub(crate) fn store_url(&self, settings: &Settings) -> Result<String> {
+        Ok(match &settings.store {
             Some(url) if url.contains("://") => url.clone(),
             Some(path) => crate::env::absolute(path.as_ref())?.display().to_string(),
             None => {
@@ -82,7 +82,17 @@ impl App {
                 })?;
                 dir.display().to_string()
             }
-        };
+        })
+    }
+
+    /// Signals as a run hears them, instead of ending the command.
+    pub(crate) fn interrupts(&self) -> tokio::sync::mpsc::UnboundedReceiver<String> {
+        self.signals.forward()
+    }
+
+    /// Opens the store that flag, environment, file or default names.
+    pub(crate) async fn store(&self, settings: &Settings) -> Result<Arc<dyn Store>> {
+        let url = self.store_url(settings)?;
         let options = OpenOptions {
             unsafe_no_fsync: settings.unsafe_no_fsync,
             compression: settings.compress,

@@ -8,6 +8,7 @@ use backtrail_core::error::{Error, Result};
 use backtrail_core::fsx;
 use backtrail_core::observe;
 use backtrail_core::restore;
+use backtrail_core::rewind::RunsSide;
 use backtrail_core::tasks::blocking;
 
 use crate::context::{App, Place, quoted};
@@ -21,13 +22,16 @@ impl App {
         command: &str,
         make: bool,
     ) -> Result<capture::Settings> {
-        Ok(capture::Settings {
+        let plain = capture::Settings {
             observe: self.observe_settings(place, make).await?,
             wait: place.settings.wait,
             cache_dir: place.settings.cache_dir.clone(),
             command: command.to_owned(),
-            check: Some(restore::check(place.store.clone(), self.ctx.clone())),
-        })
+            check: None,
+        };
+        let runs = RunsSide::shared(plain.clone());
+        let check = restore::check(place.store.clone(), self.ctx.clone(), Some(runs));
+        Ok(capture::Settings { check: Some(check), ..plain })
     }
 
     /// How to look at the workspace. With `make`, directories of ours in it are made.

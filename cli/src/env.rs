@@ -57,6 +57,11 @@ impl Env {
         self.vars.get(std::ffi::OsStr::new(name)).filter(|v| !v.is_empty())
     }
 
+    /// Every variable, as commands inherit them.
+    pub(crate) fn all(&self) -> Vec<(OsString, OsString)> {
+        self.vars.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
     /// An XDG base directory: the variable when it is absolute (anything else is to be
     /// ignored, says its specification), else `fallback` below the home directory.
     pub(crate) fn xdg(&self, name: &str, fallback: &str) -> Option<PathBuf> {
@@ -68,6 +73,11 @@ impl Env {
 /// The command line, program name included.
 pub(crate) fn args() -> Vec<OsString> {
     std::env::args_os().collect()
+}
+
+/// This program.
+pub(crate) fn program() -> Result<PathBuf> {
+    std::env::current_exe().context(|| "this program cannot be found".to_owned())
 }
 
 /// The directory the command was started in.

@@ -4,6 +4,7 @@
 mod args;
 mod confirm;
 mod context;
+mod detach;
 mod engine;
 mod env;
 mod exit;
@@ -11,6 +12,7 @@ mod faults;
 mod output;
 mod paths;
 mod progress;
+mod running;
 mod settings;
 mod signals;
 mod tree;

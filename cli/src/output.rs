@@ -172,6 +172,11 @@ impl Output {
         failure(error, code, &self.pasted)
     }
 
+    /// Passes on what was printed so far.
+    pub(crate) fn flush(&self) {
+        self.write(|out| out.flush());
+    }
+
     /// Flushes. The code to end with: another than `code` when standard output failed.
     pub(crate) fn finish(&self, code: Code) -> Code {
         self.write(|out| out.flush());

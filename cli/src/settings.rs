@@ -106,6 +106,14 @@ pub(crate) const ROWS: &[Row] = &[
         "1h",
         "younger objects are spared by prune; 0 spares none",
     ),
+    row("run.grace", "BACKTRAIL_GRACE", "10s", "what a command gets between TERM and KILL"),
+    row("run.log_limit", "BACKTRAIL_LOG_LIMIT", "256MiB", "the longest log of a run"),
+    row(
+        "run.tombstone_age",
+        "BACKTRAIL_TOMBSTONE_AGE",
+        "720h",
+        "how long a deleted run is remembered",
+    ),
     Row {
         in_file: false,
         ..row(
@@ -163,6 +171,12 @@ pub(crate) struct Settings {
     pub(crate) bank_age: Duration,
     /// Younger objects are spared by prune.
     pub(crate) grace: Duration,
+    /// What a command gets between TERM and KILL.
+    pub(crate) run_grace: Duration,
+    /// The longest log of a run in bytes.
+    pub(crate) log_limit: u64,
+    /// How long a deleted run is remembered.
+    pub(crate) tombstone_age: Duration,
     /// Nothing is durable.
     pub(crate) unsafe_no_fsync: bool,
     /// Every setting's text and source, by key.
@@ -234,6 +248,9 @@ impl Settings {
             bank_keep: get.required("retention.bank_keep", |s| value::count(s, u64::MAX))?,
             bank_age: get.required("retention.bank_age", value::duration)?,
             grace: get.required("prune.grace", value::duration_from_zero)?,
+            run_grace: get.required("run.grace", value::duration_from_zero)?,
+            log_limit: get.required("run.log_limit", value::size)?,
+            tombstone_age: get.required("run.tombstone_age", value::duration)?,
             unsafe_no_fsync: get.required("unsafe_no_fsync", |s| value::word(s, &["0", "1"]))? == 1,
             found,
         })

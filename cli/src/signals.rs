@@ -1,16 +1,20 @@
 //! The first INT, TERM or HUP asks the operation to stop and clean up; the second
-//! ends the process at once.
+//! ends the process at once. A run hears both itself; there the third ends the process.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, OnceLock};
 
 use backtrail_core::clock::Cancel;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// How many signals a run hears before the next ends the process.
+const HEARD: u32 = 2;
 
 /// Which signal came first, if any.
 #[derive(Clone, Default)]
-pub(crate) struct Signals(Arc<AtomicU8>);
+pub(crate) struct Signals(Arc<AtomicU8>, Arc<OnceLock<UnboundedSender<String>>>);
 
 const NAMES: [(u8, &str); 3] = [(1, "SIGHUP"), (2, "SIGINT"), (15, "SIGTERM")];
 
@@ -37,6 +41,14 @@ impl Signals {
         signals
     }
 
+    /// From now on signals are heard through this, and end nothing by themselves.
+    pub(crate) fn forward(&self) -> UnboundedReceiver<String> {
+        let (send, heard) = unbounded_channel();
+        // there is one run a process
+        let _ = self.1.set(send);
+        heard
+    }
+
     /// The first signal's number.
     pub(crate) fn first(&self) -> Option<u8> {
         Some(self.0.load(Ordering::SeqCst)).filter(|n| *n != 0)
@@ -52,12 +64,21 @@ impl Signals {
             .collect();
         let [hup, int, term] = &mut streams[..] else { return };
         drop(ready);
+        let mut heard_by_run = 0;
         loop {
             let (number, name) = tokio::select! {
                 () = next(hup) => NAMES[0],
                 () = next(int) => NAMES[1],
                 () = next(term) => NAMES[2],
             };
+            if let Some(run) = self.1.get()
+                && heard_by_run < HEARD
+            {
+                heard_by_run += 1;
+                let _ = self.0.compare_exchange(0, number, Ordering::SeqCst, Ordering::SeqCst);
+                let _ = run.send(name.to_owned());
+                continue;
+            }
             if self.0.swap(number, Ordering::SeqCst) != 0 {
                 #[expect(
                     clippy::disallowed_methods,

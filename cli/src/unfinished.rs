@@ -2,6 +2,7 @@
 
 use backtrail_core::error::Result;
 use backtrail_core::restore::{self, Direction, Need};
+use backtrail_core::rewind::RunsSide;
 
 use crate::context::{App, Place};
 use crate::settings::Recover;
@@ -28,6 +29,7 @@ impl App {
             return self.warn_unfinished(place).await;
         }
         self.recover_by_policy(place).await?;
+        self.reconcile_here(place).await?;
         let root = place.root()?;
         for found in restore::detect(&*place.store, root, &self.ctx.host).await? {
             if !matches!(found.need(), Need::Sweep | Need::Close) {
@@ -45,7 +47,7 @@ impl App {
             Recover::Finish => Direction::Finish,
             Recover::Rollback => Direction::RollBack,
         };
-        let at = self.recovery_place(place)?;
+        let at = self.recovery_place(place).await?;
         let found = restore::detect(&*at.store, &at.root, &self.ctx.host).await?;
         if !found.iter().any(|f| f.need() == Need::Recover) {
             return Ok(());
@@ -57,11 +59,10 @@ impl App {
     }
 
     /// What a recovery works on.
-    pub(crate) fn recovery_place(&self, place: &Place) -> Result<restore::Place> {
-        Ok(restore::Place {
-            store: place.store.clone(),
-            ctx: self.ctx.clone(),
-            root: place.root()?.clone(),
-        })
+    pub(crate) async fn recovery_place(&self, place: &Place) -> Result<restore::Place> {
+        let (store, root) = (place.store.clone(), place.root()?.clone());
+        let settings = self.capture_settings(place, "recover", true).await?;
+        let at = restore::Place::new(store, self.ctx.clone(), root);
+        Ok(at.with_runs(RunsSide::shared(settings)))
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::error::{Error, Kind, Result};
 
@@ -26,6 +27,28 @@ impl Timestamp {
             .map(Self)
             .map_err(|_| Error::invalid(format!("time {s:?} is out of range")))
     }
+}
+
+/// Reads a duration that a person wrote: `500ms`, `30s`, `10m`, `8h`, `7d` or `0`.
+///
+/// ```
+/// use backtrail_core::clock::parse_duration;
+/// assert_eq!(parse_duration("2m"), Some(std::time::Duration::from_secs(120)));
+/// assert_eq!(parse_duration("1h30"), None);
+/// ```
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..end].parse().ok()?;
+    let ms = match &text[end..] {
+        "" if number == 0 => 0,
+        "ms" => number,
+        "s" => number.checked_mul(1_000)?,
+        "m" => number.checked_mul(60_000)?,
+        "h" => number.checked_mul(3_600_000)?,
+        "d" => number.checked_mul(86_400_000)?,
+        _ => return None,
+    };
+    Some(Duration::from_millis(ms))
 }
 
 /// Where the time comes from.

@@ -160,8 +160,8 @@ text_id!(
 );
 text_id!(
     /// A node id of a run.
-    NodeId, "node id", "1-255 bytes without / \\ or control characters, not starting with .",
-    plain_id
+    NodeId, "node id", "1-255 bytes without / \\ : or control characters, not starting with .",
+    |s| plain_id(s) && !s.contains(':')
 );
 text_id!(
     /// An interaction id of a run.

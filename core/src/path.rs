@@ -223,6 +223,15 @@ pub fn quoted(bytes: &[u8]) -> String {
     out
 }
 
+/// `text` as one word of a POSIX shell, in single quotes.
+///
+/// ```
+/// assert_eq!(backtrail_core::path::shell_quoted("it's"), r"'it'\''s'");
+/// ```
+pub fn shell_quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -28,6 +28,9 @@ pub(crate) async fn all<T, F: Future<Output = Result<T>>>(
 ) -> Result<Vec<T>> {
     let failed = AtomicBool::new(false);
     let failed = &failed;
+    // A closure of the caller's must not live across an await: the compiler could not tell
+    // any more that the whole may change threads.
+    let work: Vec<F> = work.collect();
     let mut results = stream::iter(work)
         .map(|one| async move {
             if failed.load(Ordering::Relaxed) {

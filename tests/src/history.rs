@@ -269,6 +269,8 @@ impl History {
             operation: None,
             bank: bank.map(|b| serde_json::from_value(b).expect("a bank note")),
             rewound_to: None,
+            late: false,
+            alive_until: None,
             extra,
         };
         snapshot.seal().expect("sealed");

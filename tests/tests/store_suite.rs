@@ -200,6 +200,11 @@ fn cld_g7_busy_names_the_holder() {
 }
 
 #[test]
+fn holders_are_seen_without_a_trace() {
+    each(locks::holders_are_seen_without_a_trace);
+}
+
+#[test]
 fn cld_g8_never_two_inside() {
     each(locks::g8_never_two_inside);
 }

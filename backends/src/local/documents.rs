@@ -8,12 +8,15 @@ use std::os::fd::OwnedFd;
 use backtrail_core::error::{Error, Kind, Result};
 use backtrail_core::ids::{Digest, RunId};
 use backtrail_core::store::docs::{absent, check_body, conflict, deleted, token_of};
-use backtrail_core::store::{DocKey, Document, Expect, Fence, MAX_BYTES, Version};
+use backtrail_core::store::{
+    DocKey, Document, Expect, Fence, Listed, LockName, MAX_BYTES, Prefix, Version,
+};
 use bytes::Bytes;
 use rustix::fs::{self as rfs, AtFlags, FlockOperation, OFlags};
 
 use super::fs::{self, Root};
 use super::handle::Handle;
+use super::listing::STALE;
 use super::publish;
 
 /// The lock files of document writes; their number bounds how many writers of
@@ -108,6 +111,9 @@ impl Handle {
         let root = self.write()?;
         let _stripe = self.stripe(&root, key)?;
         check_run(&root, key)?;
+        if let DocKey::Run(run) = key {
+            self.settle_events(&root, run)?;
+        }
         let current = read(&root, &text)?;
         let version = current.as_ref().map(|b| version_of(b));
         if let (Some(fence), Some(current)) = (fence, &current) {
@@ -174,8 +180,13 @@ impl Handle {
             return version.map_or(Ok(()), |_| Err(conflict(key, None)));
         };
         let found = root.stat(&text).map_err(|e| root.error("delete", &text, e))?;
+        let run = match key {
+            DocKey::Run(run) if is_deleted(&root, run)? => Some(run),
+            _ => None,
+        };
         if found.is_none() && version.is_none() {
-            return Ok(());
+            // A crash may have come between the document and what goes with it.
+            return run.map_or(Ok(()), |run| self.finish_run(run));
         }
         let root = self.write()?;
         let _stripe = self.stripe(&root, key)?;
@@ -193,12 +204,47 @@ impl Handle {
         };
         fs::unlink(&fd, name).map_err(failed)?;
         self.sync.dir(&fd).map_err(failed)?;
-        if let DocKey::Run(run) = key
-            && is_deleted(&root, run)?
-        {
-            remove_records(&root, run)?;
+        if let Some(run) = run {
+            remove_records(&root, &format!("runs/{run}"))?;
         }
         remove_empty_dirs(&root, dir);
+        Ok(())
+    }
+
+    /// Removes places of runs that do not exist: a day old, unlocked, without a record or
+    /// any other document. What holds documents is for a person to look at.
+    pub(super) fn sweep_runs(&self) -> Result<()> {
+        let Some(root) = self.read()? else { return Ok(()) };
+        for row in self.list_documents(&Prefix::RunRecords)? {
+            let Listed::Foreign { name } = row else { continue };
+            let run = name.strip_prefix("runs/").and_then(|run| run.parse::<RunId>().ok());
+            let Some(run) = run else { continue };
+            let documents = self.list_documents(&Prefix::Run(run.clone()))?;
+            let holds = documents.iter().any(|row| matches!(row, Listed::Doc { .. }));
+            let age = match root.stat(&name).map_err(|e| root.error("look at", &name, e))? {
+                Some(stat) if fs::is_dir(&stat) => fs::age_of(&stat, fs::file_clock()),
+                _ => continue,
+            };
+            let held = self.lock_holder(&LockName::Run(run.clone()))?.is_some();
+            if holds || age < STALE || held {
+                continue;
+            }
+            let _stripe = self.stripe(&root, &DocKey::Run(run.clone()))?;
+            if run_exists(&root, &run).is_err_and(|e| e.is_not_found()) {
+                remove_records(&root, &name)?;
+                remove_empty_dirs(&root, &name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what a deleted run still has beside documents.
+    fn finish_run(&self, run: &RunId) -> Result<()> {
+        let root = self.write()?;
+        let _stripe = self.stripe(&root, &DocKey::Run(run.clone()))?;
+        let dir = format!("runs/{run}");
+        remove_records(&root, &dir)?;
+        remove_empty_dirs(&root, &dir);
         Ok(())
     }
 }
@@ -242,20 +288,26 @@ fn missing_run(root: &Root, run: &RunId) -> Error {
     }
 }
 
-/// Removes what no key names from a deleted run's directory: its logs, its `.pid` and
-/// unknown files. Documents below it are deleted under their own keys.
-fn remove_records(root: &Root, run: &RunId) -> Result<()> {
-    let rel = format!("runs/{run}");
-    let failed = |e: io::Error| root.error("delete", &rel, e);
-    let fd = match root.dir(&rel) {
+/// Removes what no key names from a deleted run's directory `rel` and below: its logs,
+/// its `.pid` and unknown files. Documents are deleted under their own keys.
+fn remove_records(root: &Root, rel: &str) -> Result<()> {
+    let failed = |e: io::Error| root.error("delete", rel, e);
+    let fd = match root.dir(rel) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         fd => fd.map_err(failed)?,
     };
     for entry in fs::entries(&fd).map_err(failed)? {
+        let path = format!("{rel}/{}", entry.name);
+        if entry.exact && DocKey::parse(&path).is_some() {
+            continue;
+        }
         match rfs::unlinkat(&fd, &entry.name, AtFlags::empty()) {
-            // A directory: its documents are deleted by key.
-            Ok(()) | Err(rustix::io::Errno::ISDIR | rustix::io::Errno::PERM) => {}
-            Err(rustix::io::Errno::NOENT) => {}
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(rustix::io::Errno::ISDIR | rustix::io::Errno::PERM) => {
+                remove_records(root, &path)?;
+                // It stays while documents lie in it.
+                let _ = rfs::unlinkat(&fd, &entry.name, AtFlags::REMOVEDIR);
+            }
             Err(e) => return Err(failed(e.into())),
         }
     }

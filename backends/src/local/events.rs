@@ -14,7 +14,7 @@ use rustix::fs::{self as rfs, OFlags};
 
 use super::documents::{is_deleted, read, run_exists};
 use super::fs::{self, Root};
-use super::handle::Handle;
+use super::handle::{Handle, locked};
 use super::locks;
 
 /// How much of a log is read at once.
@@ -73,6 +73,7 @@ impl Handle {
         let _stripe = self.stripe(&root, &DocKey::Run(run.clone()))?;
         self.check_append(&root, run, fence)?;
         let rel = path_of(run);
+        self.settle_events(&root, run)?;
         let fd = open_log(&root, &rel)?;
         let failed = |e: io::Error| root.write_error("append to", &rel, 0, e);
         let len = fs::len_of(&rfs::fstat(&fd).map_err(|e| failed(e.into()))?);
@@ -93,14 +94,36 @@ impl Handle {
             let _ = rfs::ftruncate(&fd, len);
             return Err(root.write_error("append to", &rel, lines.len() as u64, e));
         }
-        let synced = self.sync.file(&fd).and_then(|()| match len {
-            0 => root.dir(fs::split(&rel).0).and_then(|dir| self.sync.dir(dir)),
-            _ => Ok(()),
-        });
-        // The lines stay and their numbers are used up.
-        let unsure = Kind::Unavailable { maybe_applied: true };
-        synced.map_err(|e| failed(e).with_kind(unsure))?;
+        // The lines stay and their numbers are used up, whether or not they are durable.
+        self.sync_events(&root, run, &fd, len == 0)?;
         Ok(first)
+    }
+
+    /// Makes an event log durable, with its name when it is new. A log for which that
+    /// failed is remembered, and the run's next document tries again first.
+    fn sync_events(&self, root: &Root, run: &RunId, fd: &OwnedFd, new: bool) -> Result<()> {
+        let rel = path_of(run);
+        let synced = self.reach("store.events.sync").and_then(|()| {
+            let name = || root.dir(fs::split(&rel).0).and_then(|dir| self.sync.dir(dir));
+            let done = self.sync.file(fd).and_then(|()| if new { name() } else { Ok(()) });
+            done.map_err(|e| root.write_error("sync", &rel, 0, e))
+        });
+        match synced {
+            Ok(()) => locked(&self.unsynced).remove(run),
+            Err(_) => locked(&self.unsynced).insert(run.clone()),
+        };
+        synced.map_err(|e| e.with_kind(Kind::Unavailable { maybe_applied: true }))
+    }
+
+    /// Syncs the events of a run whose last sync failed: no record may be ahead of them.
+    pub(super) fn settle_events(&self, root: &Root, run: &RunId) -> Result<()> {
+        if !locked(&self.unsynced).contains(run) {
+            return Ok(());
+        }
+        let rel = path_of(run);
+        let fd = root.at(&rel, fs::WRITE).map_err(|e| root.error("sync", &rel, e))?;
+        let unsure = Kind::Unavailable { maybe_applied: false };
+        self.sync_events(root, run, &fd, true).map_err(|e| e.with_kind(unsure))
     }
 
     /// The store for writing below a run: never creates a store for a run it cannot have.

@@ -146,6 +146,10 @@ pub(super) fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
+pub(super) fn is_dir(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+}
+
 /// Whether anything lies at `path`, links followed; used only to find a parent.
 pub(super) fn exists(path: &Path) -> bool {
     rfs::stat(path).is_ok()

@@ -1,12 +1,14 @@
 //! What one open handle on a local store shares between its operations: where the
 //! store lies, its marker, and what this handle has put but not yet made durable.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
 use backtrail_core::clock::IdSource;
 use backtrail_core::error::{Error, Kind, Result};
+use backtrail_core::ids::RunId;
 use backtrail_core::store::StoreInfo;
 use rustix::fs::{self as rfs, Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -66,6 +68,8 @@ pub(super) struct Handle {
     pub(super) barrier: Mutex<()>,
     /// Shared locks asked for while the store did not exist.
     pub(super) deferred: Mutex<Vec<Deferred>>,
+    /// Runs whose events were written and could not be synced.
+    pub(super) unsynced: Mutex<HashSet<RunId>>,
     marker: Mutex<Checked>,
 }
 
@@ -91,6 +95,7 @@ impl Handle {
             pending: Mutex::default(),
             barrier: Mutex::default(),
             deferred: Mutex::default(),
+            unsynced: Mutex::default(),
             marker: Mutex::default(),
         }
     }

@@ -15,8 +15,8 @@ use super::fs::{self, Root};
 use super::handle::Handle;
 use super::objects;
 
-/// Staging files older than this were left by a process that died.
-const STALE: Duration = Duration::from_hours(24);
+/// Staging files and places of no run older than this were left by a process that died.
+pub(super) const STALE: Duration = Duration::from_hours(24);
 /// The deepest directory that may hold a document.
 const MAX_DEPTH: usize = 6;
 /// What lies at the top of a store beside documents.
@@ -39,7 +39,10 @@ impl Handle {
         let mut found = Found { rows: Vec::new(), now: fs::file_clock() };
         let text = prefix.to_string();
         let top = text.trim_end_matches('/');
-        found.walk(&root, top)?;
+        match prefix {
+            Prefix::RunRecords => found.run_records(&root, top)?,
+            _ => found.walk(&root, top)?,
+        }
         found.rows.sort_by(|a, b| a.0.cmp(&b.0));
         Ok(found.rows.into_iter().map(|(_, row)| row).collect())
     }
@@ -188,6 +191,36 @@ impl Found {
         Ok(())
     }
 
+    /// The run documents, without a look at what else the runs have.
+    fn run_records(&mut self, root: &Root, top: &str) -> Result<()> {
+        let failed = |e| root.error("list", top, e);
+        let dir = match root.dir(top) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            dir => dir.map_err(failed)?,
+        };
+        for entry in fs::entries(&dir).map_err(failed)? {
+            let place = join(top, &entry.name);
+            if fs::is_staging(&entry.name) {
+                continue;
+            }
+            let rel = format!("{place}/run.json");
+            let found = match root.stat(&rel) {
+                // No directory, or a link in its place.
+                Err(e) if is_no_dir(&e) => None,
+                stat => stat.map_err(|e| root.error("list", &rel, e))?,
+            };
+            let key = entry.exact.then(|| DocKey::parse(&rel)).flatten();
+            match (found, key) {
+                (Some(stat), Some(key)) if fs::is_file(&stat) => {
+                    self.document(root, rel, key, &stat)?;
+                }
+                (Some(_), _) => self.foreign(rel),
+                (None, _) => self.foreign(place),
+            }
+        }
+        Ok(())
+    }
+
     fn document(
         &mut self,
         root: &Root,
@@ -212,6 +245,11 @@ impl Found {
     fn foreign(&mut self, rel: String) {
         self.rows.push((rel.clone(), Listed::Foreign { name: rel }));
     }
+}
+
+fn is_no_dir(e: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(Errno::from_io_error(e), Some(Errno::NOTDIR | Errno::LOOP))
 }
 
 /// True for what a store holds beside documents, by its place.

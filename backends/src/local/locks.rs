@@ -345,6 +345,22 @@ fn flock(fd: &OwnedFd, how: FlockOperation) -> Result<bool> {
 }
 
 impl Handle {
+    /// Who holds a lock Exclusive now. The look takes the lock Shared for a moment, by a
+    /// file opened for reading: it makes no file and tells nobody.
+    pub(super) fn lock_holder(&self, name: &LockName) -> Result<Option<Holder>> {
+        let Some(root) = self.read()? else { return Ok(None) };
+        let base = file_of(name);
+        let rel = format!("{base}.lock");
+        let file = match root.at(&rel, fs::READ) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(|e| root.error("look at", &rel, e))?,
+        };
+        match flock(&file, FlockOperation::NonBlockingLockShared)? {
+            true => Ok(None),
+            false => Ok(Some(read_holder(&root, &base))),
+        }
+    }
+
     /// Between half of `poll` and all of it, so that waiters do not march in step.
     fn jitter(&self, poll: Duration) -> Result<Duration> {
         let mut byte = [0];

@@ -26,9 +26,9 @@ use async_trait::async_trait;
 use backtrail_core::error::{Error, Result};
 use backtrail_core::ids::{Digest, RunId};
 use backtrail_core::store::{
-    DeleteOutcome, DocKey, Document, EventRecord, Expect, Fence, Guard, Listed, ListedObject,
-    LockRequest, LogPart, Object, Prefix, PutObjects, PutOutcome, Store, StoreHealth, StoreInfo,
-    Version,
+    DeleteOutcome, DocKey, Document, EventRecord, Expect, Fence, Guard, Holder, Listed,
+    ListedObject, LockName, LockRequest, LogPart, Object, Prefix, PutObjects, PutOutcome, Store,
+    StoreHealth, StoreInfo, Version,
 };
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -144,7 +144,8 @@ impl Store for LocalStore {
         self.run(Handle::flush).await
     }
     async fn maintain(&self) -> Result<()> {
-        self.run(Handle::sweep).await
+        self.run(Handle::sweep).await?;
+        self.run(Handle::sweep_runs).await
     }
 
     async fn get(&self, key: &DocKey) -> Result<Document> {
@@ -227,6 +228,10 @@ impl Store for LocalStore {
 
     async fn lock(&self, request: LockRequest) -> Result<Guard> {
         self.take_lock(request).await
+    }
+    async fn lock_holder(&self, name: &LockName) -> Result<Option<Holder>> {
+        let name = name.clone();
+        self.run(move |h| h.lock_holder(&name)).await
     }
 }
 

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use backtrail_core::clock::parse_duration;
+
 const MAX_SIZE: u64 = 1 << 40;
 
 /// `32MiB`, `40MB` or plain bytes; from 1 to 1 TiB.
@@ -46,20 +48,6 @@ pub(super) fn safety_window(s: &str) -> Result<Duration, String> {
         return Err(format!("{s:?} is above 3600s"));
     }
     Ok(d)
-}
-
-fn parse_duration(s: &str) -> Option<Duration> {
-    let (number, unit) = split(s)?;
-    let ms = match unit {
-        "" if number == 0 => 0,
-        "ms" => number,
-        "s" => number.checked_mul(1_000)?,
-        "m" => number.checked_mul(60_000)?,
-        "h" => number.checked_mul(3_600_000)?,
-        "d" => number.checked_mul(86_400_000)?,
-        _ => return None,
-    };
-    Some(Duration::from_millis(ms))
 }
 
 /// A whole number from 1 to `max`.

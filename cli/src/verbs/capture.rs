@@ -1,9 +1,12 @@
 //! `capture`: records the workspace as it is now.
 
+use std::path::Path;
+
 use backtrail_core::capture::{Captured, NewLabel, Recorder, Request};
 use backtrail_core::error::{Error, Result};
+use backtrail_core::ids::{Chain, RunId};
 use backtrail_core::snapshot::coverage::{Reason, State};
-use backtrail_core::snapshot::label::Label;
+use backtrail_core::snapshot::label::{Boundary, Label, Phase};
 use serde_json::{Value, json};
 
 use crate::args::push;
@@ -77,8 +80,12 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
         None => NewLabel::None,
         Some(name) => NewLabel::Named(Label::for_person(&**name)?),
     };
-    let place = app.place(args.any_root).await?;
-    if place.chain != place.root()?.chain() && !args.adopt {
+    let mut place = app.place(args.any_root).await?;
+    let node = inside(app, &place)?;
+    if let Some((chain, _)) = &node {
+        place.chain = chain.clone();
+    }
+    if node.is_none() && place.chain != place.root()?.chain() && !args.adopt {
         return Err(Error::invalid(
             "this would record the workspace in a chain that is not its own",
         )
@@ -97,9 +104,15 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
         place.chain.clone(),
         settings,
     );
+    let person = node.is_none() && label != NewLabel::None;
+    let label = match label {
+        NewLabel::None if node.is_some() => NewLabel::Numbered("step"),
+        label => label,
+    };
     let request = Request {
-        pin: args.pin || label != NewLabel::None,
+        pin: args.pin || person,
         label,
+        boundary: node.map(|(_, boundary)| boundary),
         move_label: args.moves,
         message: args.message.clone(),
         rehash: args.rehash,
@@ -118,6 +131,28 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
         print(app, &place, &captured, args.dry_run);
     }
     Ok(code)
+}
+
+/// The chain of the run and the node in which this command was started, when that is in
+/// this workspace and no other chain was asked for.
+fn inside(app: &App, place: &Place) -> Result<Option<(Chain, Boundary)>> {
+    let text = |name: &str| app.env.raw(name).and_then(|v| v.to_str());
+    let (Some(run), Some(node)) = (text("BACKTRAIL_RUN_ID"), text("BACKTRAIL_NODE")) else {
+        return Ok(None);
+    };
+    let here = app.env.raw("BACKTRAIL_WORKSPACE").map(Path::new);
+    if app.common.chain()?.is_some() || here != Some(&place.root()?.path) {
+        return Ok(None);
+    }
+    let number = |name: &str| text(name).and_then(|n| n.parse().ok());
+    let boundary = Boundary {
+        phase: Phase::Inside,
+        node: Some(node.to_owned()),
+        iteration: number("BACKTRAIL_ITERATION"),
+        attempt: number("BACKTRAIL_ATTEMPT"),
+        gate: None,
+    };
+    Ok(Some((Chain::Run(RunId::new(run)?), boundary)))
 }
 
 fn document(captured: &Captured, dry_run: bool, code: Code) -> Result<Value> {

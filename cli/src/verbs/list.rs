@@ -40,11 +40,15 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
         return chains(app, &place).await;
     }
     super::must_exist(app, &place).await?;
+    snapshots(app, &place, if args.all { usize::MAX } else { args.limit }).await
+}
+
+/// The snapshots of a chain, at most `limit`.
+pub(crate) async fn snapshots(app: &App, place: &Place, limit: usize) -> Result<Code> {
     let history = History::load(&*place.store, &place.chain).await?;
-    let limit = if args.all { usize::MAX } else { args.limit };
     let rows: Vec<&Snapshot> = history.newest_first();
     if app.out.is_json() {
-        app.out.json(&document(&place, &history, &rows, limit));
+        app.out.json(&document(place, &history, &rows, limit));
     } else {
         print(app, &history, &rows, limit);
     }

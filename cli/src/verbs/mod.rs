@@ -1,17 +1,26 @@
 //! The verbs, one file each: arguments, and what they do and print.
 
+mod answer;
+mod cancel;
 mod capture;
 mod completions;
 mod config;
 mod diff;
 mod doctor;
+mod events;
 mod explain;
 mod label;
 mod list;
+mod logs;
 mod man;
+mod pause;
 mod prune;
 mod reference;
 mod restore;
+mod resume;
+mod rewind;
+mod run;
+mod runs;
 mod show;
 mod size;
 mod undo;
@@ -47,6 +56,24 @@ pub(crate) enum Verb {
     Undo(Box<undo::Args>),
     /// Do what was undone again
     Redo(Box<undo::Args>),
+    /// Execute a workflow, or one command, and record what it does
+    Run(Box<run::Args>),
+    /// Go on with a run that stopped
+    Resume(Box<resume::Args>),
+    /// Answer what a run asks, and go on with it
+    Answer(Box<answer::Args>),
+    /// Park a run after its current node
+    Pause(pause::Args),
+    /// Cancel runs
+    Cancel(cancel::Args),
+    /// Show what the commands of a run printed
+    Logs(logs::Args),
+    /// Show the events of a run
+    Events(events::Args),
+    /// List, show, delete and mend runs
+    Runs(runs::Args),
+    /// Put a run back to the entry of one of its nodes: its files and its record
+    Rewind(Box<rewind::Args>),
     /// Name a snapshot, move a name, or take it away
     Label(label::Args),
     /// Remove snapshots by limits, then what nobody needs
@@ -80,7 +107,16 @@ impl Verb {
             Self::Show(args) => show::run(app, &args).await,
             Self::Restore(args) => restore::run(app, &args).await,
             Self::Undo(args) => undo::run(app, &args, undo::Way::Back).await,
+            Self::Rewind(args) => rewind::run(app, &args).await,
             Self::Redo(args) => undo::run(app, &args, undo::Way::Forth).await,
+            Self::Run(args) => run::run(app, &args).await,
+            Self::Resume(args) => resume::run(app, &args).await,
+            Self::Answer(args) => answer::run(app, &args).await,
+            Self::Pause(args) => pause::run(app, &args).await,
+            Self::Cancel(args) => cancel::run(app, &args).await,
+            Self::Logs(args) => logs::run(app, &args).await,
+            Self::Events(args) => events::run(app, &args).await,
+            Self::Runs(args) => runs::run(app, &args).await,
             Self::Prune(args) => prune::run(app, &args).await,
             Self::Verify(args) => verify::run(app, &args).await,
             Self::Doctor(args) => doctor::run(app, &args).await,

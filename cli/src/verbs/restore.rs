@@ -249,7 +249,7 @@ pub(crate) async fn recorder(
 async fn recover(app: &App, args: &Args) -> Result<Code> {
     let place = app.place(true).await?;
     let direction = if args.finish { Direction::Finish } else { Direction::RollBack };
-    let at = app.recovery_place(&place)?;
+    let at = app.recovery_place(&place).await?;
     let done = restore::recover(&at, direction, place.settings.wait, "restore").await?;
     let code = done.iter().fold(exit::COMPLETE, |code, r| code.and(Code(r.exit_code())));
     if app.out.is_json() {

@@ -2,7 +2,8 @@
 
 use backtrail_core::capture::Recorder;
 use backtrail_core::error::{Error, Result};
-use backtrail_core::restore::{self, EntryState, Operations, RestoreResult, UndoRequest};
+use backtrail_core::restore::{EntryState, Operations, RestoreResult, UndoRequest};
+use backtrail_core::rewind;
 use serde_json::json;
 
 use super::restore::hooks::Confirm;
@@ -83,8 +84,8 @@ async fn once(
         special_modes: args.conflicts.special_modes,
     };
     match way {
-        Way::Back => restore::undo(recorder, &request, confirm).await,
-        Way::Forth => restore::redo(recorder, &request, confirm).await,
+        Way::Back => rewind::undo(recorder, &request, confirm).await,
+        Way::Forth => rewind::redo(recorder, &request, confirm).await,
     }
 }
 

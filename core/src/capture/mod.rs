@@ -3,6 +3,7 @@
 //! Read [`Recorder::capture`] from top to bottom: it is the whole line. A kill between
 //! two steps leaves garbage that prune collects, never a dangling name.
 
+mod marks;
 mod publish;
 mod store_trees;
 mod types;
@@ -11,8 +12,9 @@ mod warn;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+pub use marks::Alias;
 pub use types::{
-    Amount, Captured, Check, CoverageSummary, MAX_MESSAGE, NewLabel, Request, Settings,
+    Amount, Captured, Check, CoverageSummary, Late, MAX_MESSAGE, NewLabel, Request, Settings,
     StoredAmount,
 };
 
@@ -367,7 +369,8 @@ impl Job<'_> {
     /// boundary was missed since.
     fn is_unchanged(&self, root: &Root, ctx: &Context, observed: &Observed) -> bool {
         let Some(head) = &self.head else { return false };
-        head.root == observed.root
+        self.request.rewound_to.is_none()
+            && head.root == observed.root
             && head.rules.digest == observed.rules.digest()
             && head.workspace.same_directory(&root.identity(&ctx.host))
             && warn::same_coverage(&head.coverage, &observed.coverage)

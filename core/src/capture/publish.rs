@@ -133,7 +133,9 @@ impl Recorder {
             missed: missed_since(&job.refs.refs, head),
             operation: None,
             bank: job.request.bank.clone(),
-            rewound_to: None,
+            rewound_to: job.request.rewound_to.clone(),
+            late: job.request.late.is_some(),
+            alive_until: job.request.late.as_ref().and_then(|late| late.alive_until.clone()),
             extra: Map::new(),
         })
     }

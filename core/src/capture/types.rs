@@ -84,6 +84,18 @@ pub struct Request {
     pub must_store: BTreeSet<RelPath>,
     /// The caller holds the workspace lock.
     pub locked: bool,
+    /// The snapshot that files went back to: the history before it goes on there. Such a
+    /// capture adds a snapshot in any case.
+    pub rewound_to: Option<SnapshotId>,
+    /// It records what a lost engine left.
+    pub late: Option<Late>,
+}
+
+/// A state that is captured after its engine was lost: how long that surely lived.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Late {
+    /// RFC 3339: what changed later was not the run's; unknown without it.
+    pub alive_until: Option<String>,
 }
 
 /// The longest message, in bytes.

@@ -1,9 +1,13 @@
 //! Whether a path that a tree lacks was absent, or only not covered.
 
+use crate::error::Result;
+use crate::object::content;
 use crate::path::RelPath;
-use crate::snapshot::coverage::{Kind, Record, State};
+use crate::snapshot::coverage::{Kind, Record, State, decode_records};
+use crate::snapshot::doc::Snapshot;
 use crate::snapshot::tree::{Body, Entry};
-use crate::workspace::rules::{EntryKind, Matcher, Verdict};
+use crate::store::Store;
+use crate::workspace::rules::{EntryKind, Matcher, RuleSet, Verdict};
 
 /// What one side knows of a path that its tree does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +34,17 @@ impl Cover {
     pub fn new(mut records: Vec<Record>, rules: Option<Matcher>) -> Self {
         records.sort_by(|a, b| a.path.cmp(&b.path));
         Self { records, rules }
+    }
+
+    /// That of a snapshot: its records, and the rules then.
+    pub async fn of(store: &dyn Store, snapshot: &Snapshot) -> Result<Self> {
+        let records = match (&snapshot.coverage.records, &snapshot.coverage.records_ref) {
+            (Some(records), _) => records.clone(),
+            (None, Some(r)) => decode_records(&content::read_all(store, r).await?)?,
+            (None, None) => Vec::new(),
+        };
+        let rules = RuleSet::decode(&content::read_all(store, &snapshot.rules).await?)?;
+        Ok(Self::new(records, Some(rules.matcher())))
     }
 
     /// The records in byte order of path.

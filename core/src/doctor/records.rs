@@ -24,6 +24,7 @@ pub(super) async fn checks(
     let parts = [
         ("refs", refs(store).await),
         ("restores", restores(store, root, host).await),
+        ("runs", runs(store).await),
         ("damage", damage_list(store).await),
     ];
     for (name, checks) in parts {
@@ -144,6 +145,32 @@ async fn journals(store: &dyn Store) -> Result<Vec<(WorkspaceKey, crate::ids::Tr
         if let Listed::Doc { key: DocKey::Journal(key, journal), .. } = row? {
             out.push((key, journal));
         }
+    }
+    Ok(out)
+}
+
+/// Every place of a run has a record that is one.
+async fn runs(store: &dyn Store) -> Result<Vec<Check>> {
+    let (mut records, mut odd, mut empty) = (0_u64, Vec::new(), Vec::new());
+    let mut rows = store.list(&Prefix::RunRecords);
+    while let Some(row) = rows.next().await {
+        match row? {
+            Listed::Doc { .. } => records += 1,
+            Listed::Foreign { name } if name.ends_with("/run.json") => odd.push(name),
+            Listed::Foreign { name } => empty.push(name),
+        }
+    }
+    let mut out = Vec::new();
+    if !odd.is_empty() {
+        let detail = format!("no run record, but in the place of one: {}", some(&odd));
+        out.push(Check::fail("runs", Kind::Corrupt, detail));
+    }
+    if !empty.is_empty() {
+        let detail = format!("places without a run record: {}", some(&empty));
+        out.push(Check::warn("runs", detail).hint("backtrail prune removes them after a day"));
+    }
+    if out.is_empty() {
+        out.push(Check::ok("runs", format!("{records} runs, each with its record")));
     }
     Ok(out)
 }

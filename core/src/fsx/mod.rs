@@ -8,13 +8,16 @@
 mod change;
 mod dir;
 mod file;
+mod lock;
 pub mod probe;
+pub mod proc;
 
 pub use change::{
     is_absence, is_superuser, is_unsupported, process_start, set_file_mode, stat_open, user_id,
 };
 pub use dir::{Dir, NameKind, beneath};
 pub use file::{ReadFailure, hash_open_file, publish, read_small, read_stable, write_all};
+pub use lock::{open_lock, try_lock};
 
 use std::io;
 use std::path::{Path, PathBuf};

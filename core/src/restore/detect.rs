@@ -8,12 +8,13 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::journal::{Journal, JournalState};
 use super::operations::Operations;
 use super::owner::Owner;
+use super::recover::Direction;
 use super::stage;
 use crate::clock::Host;
 use crate::error::{Error, IoContext, Kind, Result};
-use crate::ids::TransactionId;
+use crate::ids::{RunId, TransactionId};
 use crate::path;
-use crate::store::{DocKey, Listed, Prefix, Store};
+use crate::store::{DocKey, Listed, Prefix, Store, docs};
 use crate::tasks::blocking;
 use crate::workspace::Root;
 
@@ -34,6 +35,9 @@ pub struct Unfinished {
     pub open_in_store: bool,
     /// The process that did it still runs.
     pub alive: bool,
+    /// Of a rewind that its run decides: whether the run's record names it. `None` for
+    /// any other, and when the record could not be asked.
+    pub decided: Option<bool>,
 }
 
 /// What is to be done about something unfinished.
@@ -58,10 +62,27 @@ impl Unfinished {
             return Need::Wait;
         }
         match self.journal.as_ref().map(|j| j.state) {
+            Some(JournalState::Applied) if self.decided == Some(true) => Need::Close,
             Some(state) if state.needs_recovery() => Need::Recover,
             Some(JournalState::Committed) => Need::Close,
             None if self.originals => Need::Unexplained,
             _ => Need::Sweep,
+        }
+    }
+
+    /// The way it must go: the one asked for, or the one that its run's record says.
+    pub(super) fn direction(&self, asked: Direction) -> Result<Direction> {
+        let Some(journal) = self.journal.as_ref().filter(|j| j.is_decided_by_run()) else {
+            return Ok(asked);
+        };
+        match self.decided {
+            Some(true) => Ok(Direction::Finish),
+            Some(false) => Ok(Direction::RollBack),
+            // Before all was applied nothing can have been decided.
+            None if journal.state == JournalState::Applying => Ok(Direction::RollBack),
+            None => Err(Error::unavailable(
+                "the record of the run that was rewound says which way to go, and cannot be read",
+            )),
         }
     }
 
@@ -118,6 +139,7 @@ pub async fn detect(store: &dyn Store, root: &Root, host: &Host) -> Result<Vec<U
             originals: false,
             open_in_store: false,
             alive: is_other_and_alive(&journal.owner, host),
+            decided: None,
         });
         slot.open_in_store = true;
         // The staging copy was written first, so it is never behind.
@@ -127,7 +149,29 @@ pub async fn detect(store: &dyn Store, root: &Root, host: &Host) -> Result<Vec<U
     for slot in found.values_mut().filter(|s| s.journal.is_none() && s.originals) {
         slot.journal = closed_journal(store, root, &slot.transaction).await?;
     }
+    for slot in found.values_mut() {
+        slot.decided = decided(store, slot.journal.as_ref()).await?;
+    }
     Ok(found.into_values().collect())
+}
+
+/// Whether the run's record names the rewind. A run that is gone decided nothing.
+async fn decided(store: &dyn Store, journal: Option<&Journal>) -> Result<Option<bool>> {
+    let Some(journal) = journal.filter(|j| j.is_decided_by_run() && !j.state.is_terminal()) else {
+        return Ok(None);
+    };
+    let Some(Ok(id)) = journal.run.as_ref().map(|run| RunId::new(run.id.as_str())) else {
+        return Ok(None);
+    };
+    let key = DocKey::Run(id);
+    let doc = match store.get(&key).await {
+        Ok(doc) => doc,
+        Err(e) if e.is_not_found() => return Ok(Some(false)),
+        Err(e) => return Err(e),
+    };
+    let record = docs::parse_object(&key, &doc.body)?;
+    let named = record.get("rewind_transaction").and_then(serde_json::Value::as_str);
+    Ok(Some(named == Some(journal.transaction.as_str())))
 }
 
 /// As [`detect`], from the staging directories alone: for a store that is gone.
@@ -172,6 +216,7 @@ fn staged(root: &Root, host: &Host) -> Result<BTreeMap<String, Unfinished>> {
             originals,
             open_in_store: false,
             alive,
+            decided: None,
         };
         found.insert(transaction, row);
     }

@@ -107,6 +107,13 @@ pub struct JournalRun {
     pub status_before: String,
     /// The version of its record then.
     pub version_before: String,
+    /// Its record decides whether the transaction counts. Otherwise files alone move, and
+    /// the record stays as it is.
+    #[serde(default)]
+    pub decides: bool,
+    /// What the run's side does once it is done, in its own words.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub after: Value,
 }
 
 /// A path that recovery found in a third state and left alone.
@@ -197,6 +204,11 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// True if a run's record decides whether it counts.
+    pub fn is_decided_by_run(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.decides)
+    }
+
     /// Reads a journal. `Newer` for a later format, `Corrupt` naming `what` otherwise.
     pub fn read(what: &str, body: &[u8]) -> Result<Self> {
         let journal: Self = serde_json::from_slice(body).map_err(|e| {

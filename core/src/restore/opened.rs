@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::detect::Unfinished;
 use super::journal::{Journal, Keeper, PLAN};
-use super::recover::Place;
+use super::place::Place;
 use super::stage::Stage;
 use super::work::Work;
 use crate::error::{Error, IoContext, Result};

@@ -10,19 +10,16 @@ use crate::diff::{Cover, Stored};
 use crate::error::{Error, Kind, Result};
 use crate::fsx::probe;
 use crate::ids::Chain;
-use crate::object::content;
 use crate::observe::{self, Observation, Observed};
 use crate::path::RelPath;
 use crate::plan::{
     self, Base, Free, Identity, Plan, PlanInput, PlanTarget, PlanWorkspace, TargetView, load_target,
 };
 use crate::snapshot::chain;
-use crate::snapshot::coverage::decode_records;
 use crate::snapshot::doc::{Snapshot, Workspace};
 use crate::store::Store;
 use crate::tasks::blocking;
 use crate::workspace::cache::StatCache;
-use crate::workspace::rules::RuleSet;
 
 /// A plan and what it was made from.
 pub(super) struct Prepared {
@@ -46,7 +43,7 @@ pub(super) async fn prepare(recorder: &Recorder, request: &RestoreRequest) -> Re
         None => None,
     };
     let identity = identity(recorder, request).await?;
-    let cover = cover(store, &request.target).await?;
+    let cover = Cover::of(store, &request.target).await?;
     let mut unread = BTreeSet::new();
     // A second look reads files above the size limit that would be overwritten.
     for _ in 0..2 {
@@ -101,17 +98,6 @@ async fn adopted(store: &dyn Store, chain: &Chain, own: &Workspace) -> Result<bo
         Err(e) if is_damage(&e) => Ok(false),
         Err(e) => Err(e),
     }
-}
-
-/// What the target does not cover, and the rules then.
-async fn cover(store: &dyn Store, target: &Snapshot) -> Result<Cover> {
-    let records = match (&target.coverage.records, &target.coverage.records_ref) {
-        (Some(records), _) => records.clone(),
-        (None, Some(r)) => decode_records(&content::read_all(store, r).await?)?,
-        (None, None) => Vec::new(),
-    };
-    let rules = RuleSet::decode(&content::read_all(store, &target.rules).await?)?;
-    Ok(Cover::new(records, Some(rules.matcher())))
 }
 
 /// One walk; nothing is stored and no cache is written.

@@ -1,5 +1,7 @@
 //! What a transaction writes down: its journal before, its result after.
 
+use std::collections::HashMap;
+
 use super::apply::Applied;
 use super::bank::Banked;
 use super::effective_mode;
@@ -11,11 +13,11 @@ use super::operation;
 use super::owner::Owner;
 use super::result::{RestoreResult, ResultState};
 use super::run::Line;
-use super::stage::StagePlace;
+use super::stage::{Content, StagePlace};
 use super::work::Work;
 use crate::diff::StateKind;
-use crate::plan::Step;
-use crate::snapshot::tree::Ref;
+use crate::plan::{Plan, Step};
+use crate::snapshot::tree::{Body, Ref};
 
 impl Line<'_> {
     pub(super) fn journal(
@@ -93,4 +95,17 @@ impl Line<'_> {
         }
         result
     }
+}
+
+/// What the steps put in place, by step.
+pub(super) fn contents(plan: &Plan) -> HashMap<usize, Content> {
+    let body = |(n, step): (usize, &Step)| {
+        let content = match plan.contents.get(&step.path)? {
+            Body::File(r) => Content::File(r.clone()),
+            Body::Symlink(target) => Content::Link(target.clone()),
+            Body::Dir(_) => return None,
+        };
+        step.after.is_leaf().then_some((n, content))
+    };
+    plan.steps.iter().enumerate().filter_map(body).collect()
 }

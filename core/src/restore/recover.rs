@@ -12,8 +12,10 @@ use super::detect::{Need, Unfinished, detect};
 use super::journal::{Journal, JournalState, Keeper, Third};
 use super::look::look;
 use super::opened::{Opened, homes};
+use super::place::Place;
 use super::refill::{from_bank, from_target, restage};
 use super::revert::{self, Reverted};
+use super::side::RunSide;
 use super::stage::Stage;
 use super::work::Work;
 use crate::capture::Check;
@@ -70,21 +72,22 @@ impl Recovered {
         }
     }
 
+    /// Says so when the way was not the one asked for.
+    fn note_direction(&mut self, asked: Direction) {
+        if self.direction != asked {
+            let message = match self.direction {
+                Direction::Finish => "the run was rewound already, so the files were finished",
+                Direction::RollBack => "the run was not rewound yet, so the files were rolled back",
+            };
+            self.warnings
+                .push(PlanWarning { code: String::from("direction"), message: message.to_owned() });
+        }
+    }
+
     /// 3 when a path was left in a third state, else 0.
     pub fn exit_code(&self) -> u8 {
         if self.third_count > 0 { 3 } else { 0 }
     }
-}
-
-/// What every step of a recovery works with.
-#[derive(Clone)]
-pub struct Place {
-    /// The store.
-    pub store: Arc<dyn Store>,
-    /// The operation's context.
-    pub ctx: Context,
-    /// The workspace.
-    pub root: Root,
 }
 
 /// Called by a command that may write, once it holds the workspace lock: sweeps and
@@ -98,24 +101,36 @@ pub async fn settle(place: &Place) -> Result<()> {
             // Ended, or never begun, with another store: that one must hear of it.
             _ if !found.is_of(&*place.store) => {}
             Need::Sweep => sweep(place, &found).await?,
-            Need::Close => {
-                let Opened { keeper, work, .. } = Opened::new(place, &found).await?;
-                match close(&place.store, &place.ctx, work.as_ref(), keeper).await {
-                    // The store lost all of it. What was displaced stays where it is, the
-                    // only copy, and keeps nobody from working.
-                    Err(e) if e.code() == "another-store" => {}
-                    closed => drop(closed?),
-                }
-            }
+            Need::Close => close_found(place, &found).await?,
         }
     }
     Ok(())
 }
 
+/// Closes what changed everything. A rewind that its run's record names counts, although
+/// it was cut short before it could say so itself.
+async fn close_found(place: &Place, found: &Unfinished) -> Result<()> {
+    let Opened { mut keeper, work, .. } = Opened::new(place, found).await?;
+    if let Some(work) = &work
+        && keeper.journal.state != JournalState::Committed
+    {
+        let (ctx, store) = (&place.ctx, &*place.store);
+        keeper.enter(JournalState::Committed, work, ctx, store).await??;
+    }
+    place.committed(&keeper.journal).await?;
+    match close(&place.store, &place.ctx, work.as_ref(), keeper).await {
+        // The store lost all of it. What was displaced stays where it is, the only copy,
+        // and keeps nobody from working.
+        Err(e) if e.code() == "another-store" => Ok(()),
+        closed => closed.map(drop),
+    }
+}
+
 /// [`settle`] as a capture asks for it.
-pub fn check(store: Arc<dyn Store>, ctx: Context) -> Check {
+pub fn check(store: Arc<dyn Store>, ctx: Context, runs: Option<Arc<dyn RunSide>>) -> Check {
     Arc::new(move |root: &Root| {
-        let place = Place { store: Arc::clone(&store), ctx: ctx.clone(), root: root.clone() };
+        let (store, ctx, runs) = (Arc::clone(&store), ctx.clone(), runs.clone());
+        let place = Place { store, ctx, root: root.clone(), runs };
         Box::pin(async move { settle(&place).await })
     })
 }
@@ -172,7 +187,8 @@ pub async fn recover_one(
 ) -> Result<Recovered> {
     let mut opened = Opened::new(place, found).await?;
     let committed = opened.keeper.journal.state == JournalState::Committed;
-    let direction = if committed { Direction::Finish } else { direction };
+    let asked = direction;
+    let direction = if committed { Direction::Finish } else { found.direction(asked)? };
     let work = match opened.work.take() {
         Some(work) => work,
         None if committed => return without_staging(place, opened, direction, None).await,
@@ -193,23 +209,13 @@ pub async fn recover_one(
         Direction::RollBack => from_bank(&work, ctx, store, &keeper.journal).await?,
         Direction::Finish => from_target(&work, ctx, store, &keeper.journal).await?,
     }
-    let w = Arc::clone(&work);
-    let reverted = blocking(move || {
-        let reverted = match direction {
-            _ if committed => Ok(Reverted::default()),
-            Direction::Finish => revert::finish(&w),
-            Direction::RollBack => revert::roll_back(&w, None),
-        };
-        reverted.and_then(|r| apply::sync(&w).map(|()| r)).map_err(|e| {
-            e.with_hint("mend that and run the same command again: it goes on where it stopped")
-        })
-    })
-    .await?;
+    let reverted = move_files(&work, (!committed).then_some(direction)).await?;
     keeper.journal.note_third(&reverted.third);
     match direction {
         Direction::Finish => {
-            let out =
+            let mut out =
                 Recovered::new(&keeper.journal, JournalState::Closed, direction, reverted.moved);
+            out.note_direction(asked);
             keeper.journal.result = serde_json::to_value(&out).ok();
             let saved = keeper.enter(JournalState::Committed, &work, ctx, store).await?;
             Ok(finished(place, out, saved, Some(&work), opened.keeper).await)
@@ -221,11 +227,29 @@ pub async fn recover_one(
                 direction,
                 reverted.moved,
             );
+            out.note_direction(asked);
             keeper.journal.result = serde_json::to_value(&out).ok();
-            out.warnings = end_rolled_back(keeper, &work, ctx, store).await?.warnings();
+            out.warnings.extend(end_rolled_back(keeper, &work, ctx, store).await?.warnings());
+            place.abandoned(&keeper.journal).await?;
             Ok(out)
         }
     }
+}
+
+/// Moves every path to one side; nothing when `way` is `None`.
+async fn move_files(work: &Arc<Work>, way: Option<Direction>) -> Result<Reverted> {
+    let w = Arc::clone(work);
+    blocking(move || {
+        let reverted = match way {
+            None => Ok(Reverted::default()),
+            Some(Direction::Finish) => revert::finish(&w),
+            Some(Direction::RollBack) => revert::roll_back(&w, None),
+        };
+        reverted.and_then(|r| apply::sync(&w).map(|()| r)).map_err(|e| {
+            e.with_hint("mend that and run the same command again: it goes on where it stopped")
+        })
+    })
+    .await
 }
 
 /// Closes what is finished, and says so when that is left to the next command.
@@ -236,15 +260,15 @@ async fn finished(
     work: Option<&Arc<Work>>,
     keeper: Keeper,
 ) -> Recovered {
-    let closed = match saved {
+    let closed = match saved.and(place.committed(&keeper.journal).await) {
         Ok(()) => close(&place.store, &place.ctx, work, keeper).await,
         Err(e) => Err(e),
     };
     match closed {
-        Ok(left) => out.warnings = left.warnings(),
+        Ok(left) => out.warnings.extend(left.warnings()),
         Err(e) => {
             out.state = JournalState::Committed;
-            out.warnings = vec![not_closed(&e)];
+            out.warnings.push(not_closed(&e));
         }
     }
     out
@@ -325,7 +349,10 @@ async fn without_staging(
     opened.keeper.save(&place.ctx, &*place.store).await?;
     match direction {
         Direction::Finish => Ok(finished(place, out, Ok(()), None, opened.keeper).await),
-        Direction::RollBack => Ok(out),
+        Direction::RollBack => {
+            place.abandoned(&opened.keeper.journal).await?;
+            Ok(out)
+        }
     }
 }
 
@@ -339,6 +366,9 @@ async fn sweep(place: &Place, found: &Unfinished) -> Result<()> {
             keeper.journal.state = JournalState::RolledBack;
         }
         keeper.save(&place.ctx, &*place.store).await?;
+        if keeper.journal.state == JournalState::RolledBack {
+            place.abandoned(&keeper.journal).await?;
+        }
     }
     if !found.staged {
         return Ok(());

@@ -7,7 +7,7 @@ use super::fill::{self, NewFile, Place};
 use super::journal::{Journal, PLAN, write_copy};
 use super::look::{is_side, look_at};
 use super::opened::Opened;
-use super::recover;
+use super::place;
 use super::revert::lacks_original;
 use super::stage::{Stage, step_name};
 use super::work::{Work, step_failed};
@@ -23,7 +23,7 @@ use crate::tasks::blocking;
 
 /// Makes the staging of a half-done restore again when it is gone, as after a cleanup of
 /// untracked files. Empty: what each step needs is fetched as for one that lost some.
-pub(super) async fn restage(place: &recover::Place, opened: &Opened) -> Result<Arc<Work>> {
+pub(super) async fn restage(place: &place::Place, opened: &Opened) -> Result<Arc<Work>> {
     let (root, journal) = (Arc::clone(&place.root.dir), opened.keeper.journal.clone());
     let (steps, respelled) = (opened.steps.clone(), opened.respelled.clone());
     blocking(move || {

@@ -1,7 +1,6 @@
 //! The whole line: observe → plan → confirm → lock → bank → stage → journal → swap →
 //! delete → verify → commit. [`run`] reads from top to bottom as it happens.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::apply::{self, Applied};
@@ -14,12 +13,14 @@ use super::late::{self, Late};
 use super::operation;
 use super::operations::Operations;
 use super::owner::Owner;
+use super::place::Place;
 use super::prepare::prepare;
-use super::recover::{Place, end_rolled_back, not_closed, settle};
+use super::record;
+use super::recover::{end_rolled_back, not_closed, settle};
 use super::request::{Hooks, RestoreRequest};
 use super::result::{RestoreResult, ResultState};
 use super::revert;
-use super::stage::{self, Content, Stage};
+use super::stage::{self, Stage};
 use super::work::Work;
 use crate::capture::Recorder;
 use crate::clock::Timestamp;
@@ -29,7 +30,6 @@ use crate::ids::TransactionId;
 use crate::observe::Observation;
 use crate::plan::{Plan, PlanWarning};
 use crate::snapshot::doc::BankNote;
-use crate::snapshot::tree::Body;
 use crate::store::{Guard, LockMode, LockName, LockRequest};
 use crate::tasks::blocking;
 
@@ -73,7 +73,10 @@ pub async fn run(
     if let Some(result) = operation::recorded(recorder, request).await? {
         return Ok(result);
     }
-    settle(&place(recorder)).await?;
+    match &recorder.settings().check {
+        Some(check) => check(recorder.root()).await?,
+        None => settle(&place(recorder)).await?,
+    }
     recorder.root().check_same()?;
     // What cannot be written at the end must not be found out after the change.
     Operations::load(&**recorder.store(), &recorder.root().key).await?;
@@ -122,7 +125,7 @@ async fn lock(recorder: &Recorder, request: &RestoreRequest) -> Result<Guard> {
 
 fn place(recorder: &Recorder) -> Place {
     let (store, ctx) = (Arc::clone(recorder.store()), recorder.context().clone());
-    Place { store, ctx, root: recorder.root().clone() }
+    Place::new(store, ctx, recorder.root().clone())
 }
 
 fn elapsed_ms(recorder: &Recorder, started: Timestamp) -> u64 {
@@ -218,7 +221,7 @@ impl Line<'_> {
         let files = plan.counts.written;
         ctx.progress.phase("stage", Some(files), Some(plan.bytes.to_write));
         let threads = recorder.settings().observe.threads;
-        stage::fill(work, store, ctx, contents(plan), threads).await?;
+        stage::fill(work, store, ctx, record::contents(plan), threads).await?;
         ctx.faults.reach("restore.staged")?;
 
         let body = serde_json::to_vec(plan)
@@ -261,7 +264,7 @@ impl Line<'_> {
             blocking(move || apply::apply_and_verify(&work, &context, &checked)).await?;
         // A record of its own matters only where something is decided between `applied`
         // and `committed`: recovery treats `applying` the same, and each costs four syncs.
-        if staged.keeper.journal.run.is_some() {
+        if staged.keeper.journal.is_decided_by_run() {
             staged.keeper.enter(JournalState::Applied, &staged.work, ctx, store).await??;
         }
         let late = late::bank(self.recorder, &staged.work, &mut done, &staged.banked).await?;
@@ -289,7 +292,7 @@ impl Line<'_> {
         let saved = match keeper.enter(JournalState::Committed, &work, ctx, &**store).await {
             Ok(saved) => saved,
             // The run's record is decided already, and says that the files are back.
-            Err(e) if keeper.journal.run.is_some() => {
+            Err(e) if keeper.journal.is_decided_by_run() => {
                 return Err(e
                     .context("the files are back, but the restore is not recorded as done")
                     .with_hint("mend that, then run `backtrail restore --finish`")
@@ -374,17 +377,4 @@ impl Line<'_> {
             .with_detail("transaction", self.transaction.to_string()),
         }
     }
-}
-
-/// What the steps put in place, by step.
-fn contents(plan: &Plan) -> HashMap<usize, Content> {
-    let body = |(n, step): (usize, &crate::plan::Step)| {
-        let content = match plan.contents.get(&step.path)? {
-            Body::File(r) => Content::File(r.clone()),
-            Body::Symlink(target) => Content::Link(target.clone()),
-            Body::Dir(_) => return None,
-        };
-        step.after.is_leaf().then_some((n, content))
-    };
-    plan.steps.iter().enumerate().filter_map(body).collect()
 }

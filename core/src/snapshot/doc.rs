@@ -165,6 +165,12 @@ pub struct Snapshot {
     /// The snapshot a rewind went back to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rewound_to: Option<SnapshotId>,
+    /// A `fail:` boundary that was captured after the run's process had died.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
+    /// RFC 3339: until when that process is known to have lived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alive_until: Option<String>,
     /// Fields of a later version, kept.
     #[serde(flatten)]
     pub extra: Map<String, Value>,

@@ -83,7 +83,7 @@ pub async fn delete(
 
 /// Reads, changes and writes the refs of a chain until no other writer came between.
 /// Lost refs are rebuilt and written with the change.
-async fn update<T>(
+pub(crate) async fn update<T>(
     store: &dyn Store,
     ids: &dyn IdSource,
     chain: &Chain,

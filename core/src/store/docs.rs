@@ -146,13 +146,73 @@ pub async fn save<T: Serialize>(
     expect: Expect,
     fence: Option<&Fence>,
 ) -> Result<Version> {
+    let (map, _) = stamped(ids, key, value)?;
+    store.put(key, body(&map), expect, fence).await
+}
+
+/// What a write of a mutable document left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// The version to replace next.
+    pub version: Version,
+    /// Writes so far.
+    pub cas_version: u64,
+    /// The token of this write.
+    pub write_id: String,
+}
+
+/// [`save`], and when the answer is lost or odd the document is read back: our
+/// `write_id` means success, the version we meant to replace that nothing happened
+/// (the error stays), anything else `Conflict`.
+pub async fn save_settled<T: Serialize>(
+    store: &dyn Store,
+    ids: &dyn IdSource,
+    key: &DocKey,
+    value: &T,
+    expect: Expect,
+    fence: Option<&Fence>,
+) -> Result<Saved> {
+    let (map, mut saved) = stamped(ids, key, value)?;
+    let doubt = match store.put(key, body(&map), expect.clone(), fence).await {
+        Ok(version) => {
+            saved.version = version;
+            return Ok(saved);
+        }
+        Err(e) if e.is_conflict() || e.kind() == (Kind::Unavailable { maybe_applied: true }) => e,
+        Err(e) => return Err(e),
+    };
+    match get_object(store, key).await {
+        Ok((found, version)) => {
+            if found.get("write_id").and_then(Value::as_str) == Some(&saved.write_id) {
+                saved.version = version;
+                return Ok(saved);
+            }
+            let untouched = expect == Expect::Version(version.clone());
+            Err(if doubt.is_conflict() || untouched {
+                doubt
+            } else {
+                conflict(key, Some(&version))
+            })
+        }
+        // Nothing is there, or nobody can tell: the first answer stands.
+        Err(_) => Err(doubt),
+    }
+}
+
+/// `value` with its write counted and a fresh token.
+fn stamped<T: Serialize>(
+    ids: &dyn IdSource,
+    key: &DocKey,
+    value: &T,
+) -> Result<(Map<String, Value>, Saved)> {
     let Value::Object(mut map) = to_value(key, value)? else {
         return Err(Error::invalid(format!("document {key} must be a JSON object")));
     };
-    let next = map.get("cas_version").and_then(Value::as_u64).unwrap_or(0) + 1;
-    map.insert("cas_version".into(), next.into());
-    map.insert("write_id".into(), ids.hex(16)?.into());
-    store.put(key, body(&map), expect, fence).await
+    let cas_version = map.get("cas_version").and_then(Value::as_u64).unwrap_or(0) + 1;
+    let write_id = ids.hex(16)?;
+    map.insert("cas_version".into(), cas_version.into());
+    map.insert("write_id".into(), write_id.clone().into());
+    Ok((map, Saved { version: Version(String::new()), cas_version, write_id }))
 }
 
 /// Writes a create-only document.

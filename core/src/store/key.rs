@@ -164,8 +164,15 @@ pub enum Prefix {
     Journals(WorkspaceKey),
     /// Everything below `runs/`.
     Runs,
+    /// The run documents alone, and as foreign what lies in their place or in a run's
+    /// place without one.
+    RunRecords,
     /// Everything of one run.
     Run(RunId),
+    /// The artifacts of a run.
+    Artifacts(RunId),
+    /// The interactions of a run.
+    Interactions(RunId),
     /// Everything below `workspaces/`.
     Workspaces,
     /// Everything below `checkpoints/`.
@@ -176,6 +183,13 @@ pub enum Prefix {
     RunTombstones,
 }
 
+impl Prefix {
+    /// True for a document that belongs into the listing, of those below the directory.
+    pub fn holds(&self, key: &DocKey) -> bool {
+        !matches!(self, Self::RunRecords) || matches!(key, DocKey::Run(_))
+    }
+}
+
 impl fmt::Display for Prefix {
     /// The directory, empty or ending in `/`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -184,8 +198,10 @@ impl fmt::Display for Prefix {
             Self::Place(c) => write!(f, "{}/", place(c)),
             Self::Snapshots(c) => write!(f, "{}/snapshots/", place(c)),
             Self::Journals(k) => write!(f, "workspaces/{k}/journals/"),
-            Self::Runs => f.write_str("runs/"),
+            Self::Runs | Self::RunRecords => f.write_str("runs/"),
             Self::Run(r) => write!(f, "runs/{r}/"),
+            Self::Artifacts(r) => write!(f, "runs/{r}/artifacts/"),
+            Self::Interactions(r) => write!(f, "runs/{r}/interactions/"),
             Self::Workspaces => f.write_str("workspaces/"),
             Self::Checkpoints => f.write_str("checkpoints/"),
             Self::Subject(s) => write!(f, "checkpoints/{s}/"),

@@ -59,7 +59,8 @@ pub fn check_size(what: &str, key: &str, len: usize, limit: usize) -> Result<()>
     if len <= limit {
         return Ok(());
     }
-    Err(Error::invalid(format!("{what} {key} has {len} bytes, above the limit of {limit}")))
+    Err(Error::invalid(format!("{what} {key} has {len} bytes, above the limit of {limit}"))
+        .with_detail("bytes", len as u64))
 }
 
 /// How [`Store::put_objects`] treats an object that is already there.
@@ -299,4 +300,7 @@ pub trait Store: Send + Sync {
     /// Takes a lock, waiting up to the request's limit; `Busy` names the holder
     /// (CLD-G1 to G9).
     async fn lock(&self, request: LockRequest) -> Result<Guard>;
+    /// Who holds a lock Exclusive now; `None` when nobody does. Takes nothing for good,
+    /// writes nothing, creates nothing: whether somebody lives can be asked by a reader.
+    async fn lock_holder(&self, name: &LockName) -> Result<Option<Holder>>;
 }

@@ -34,6 +34,8 @@ pub enum Task {
     Fill,
     /// Looks for what [`reopen::fill`] wrote.
     Check,
+    /// Work on a run, see [`super::runs::child`].
+    Runs(String),
 }
 
 impl Task {
@@ -44,6 +46,7 @@ impl Task {
             Self::Hold(LockMode::Exclusive) => "hold exclusive".into(),
             Self::Fill => "fill".into(),
             Self::Check => "check".into(),
+            Self::Runs(job) => format!("runs {job}"),
         }
     }
 }
@@ -53,16 +56,21 @@ pub fn objects() -> Vec<Object> {
     (0..20).map(|i| noise(300 + i, 900)).collect()
 }
 
-/// Starts a child on the store at `place`.
-pub fn start(task: &Task, place: &Path) -> Child {
-    Command::new(std::env::current_exe().expect("our own path"))
+/// The command of a child on the store at `place`.
+pub fn command(task: &Task, place: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("our own path"));
+    command
         .args(["--exact", ENTRY, "--nocapture", "--test-threads=1"])
         .env(TASK, task.text())
         .env(PLACE, place)
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("starts")
+        .stderr(Stdio::null());
+    command
+}
+
+/// Starts a child on the store at `place`.
+pub fn start(task: &Task, place: &Path) -> Child {
+    command(task, place).spawn().expect("starts")
 }
 
 /// Runs a child to its end.
@@ -77,9 +85,17 @@ pub fn wait_until_held(child: &mut Child) {
     assert!(held, "the child ended before it held the lock");
 }
 
-struct DieAt {
+/// Ends the process at the nth reach of a point.
+pub struct DieAt {
     point: String,
     left: AtomicU64,
+}
+
+impl DieAt {
+    /// Counts from 1.
+    pub fn new(point: &str, nth: u64) -> Self {
+        Self { point: point.to_owned(), left: AtomicU64::new(nth) }
+    }
 }
 
 impl Faults for DieAt {
@@ -100,13 +116,13 @@ pub fn entry() {
     runtime.expect("a runtime").block_on(async {
         match words[..] {
             ["die", point, nth] => {
-                let left = AtomicU64::new(nth.parse().expect("a number"));
-                let faults = Arc::new(DieAt { point: point.to_owned(), left });
+                let faults = Arc::new(DieAt::new(point, nth.parse().expect("a number")));
                 die(&LocalStore::new(place, OpenOptions { faults, ..Default::default() })).await;
             }
             ["hold", how] => hold(&LocalStore::new(place, OpenOptions::default()), how).await,
             ["fill"] => reopen::fill(&LocalStore::new(place, OpenOptions::default())).await,
             ["check"] => reopen::check(&LocalStore::new(place, OpenOptions::default())).await,
+            ["runs", ref job @ ..] => super::runs::child::task(Path::new(&place), job).await,
             _ => panic!("unknown task {task:?}"),
         }
     });

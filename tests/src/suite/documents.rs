@@ -180,6 +180,10 @@ pub async fn d7_prefixes_are_apart(site: &Site) {
         put(&*store, &refs(&run), "{}", Expect::Absent).await.expect("creates");
         store.append_events(&run, vec![Bytes::from("{\"a\":1}")], None).await.expect("appends");
     }
+    let records = keys(&*store, &Prefix::RunRecords).await;
+    let want = ["run-", "run-1.x", "run-1", "run-10"].map(|id| format!("runs/{id}/run.json"));
+    assert_eq!(records.len(), 4);
+    assert!(want.iter().all(|key| records.contains(key)), "{records:?}");
     let run = run_id("run-1");
     let below = keys(&*store, &Prefix::Run(run.clone())).await;
     assert_eq!(below, ["runs/run-1/run.json", "runs/run-1/workspace/index.json"]);

@@ -199,3 +199,28 @@ pub async fn g9_guards_name_their_refs(site: &Site) {
     drop(guard);
     store.lock(exclusive(LockName::Objects, NOW)).await.expect("free at once");
 }
+
+/// Who holds a lock can be asked without taking it: Exclusive ones alone, and neither an
+/// answer nor a question leaves a trace.
+pub async fn holders_are_seen_without_a_trace(site: &Site) {
+    let (store, other) = (site.open().await, site.open().await);
+    let name = LockName::Run(run_id("r"));
+    assert!(other.lock_holder(&name).await.expect("asks").is_none());
+    if let Some(dir) = site.dir() {
+        assert!(!dir.exists(), "a question made a store");
+    }
+    let request = LockRequest { run_id: Some(run_id("r")), ..exclusive(name.clone(), NOW) };
+    let guard = store.lock(request).await.expect("free");
+    let holder = other.lock_holder(&name).await.expect("asks").expect("held");
+    assert_eq!(holder.run_id.as_deref(), Some("r"));
+    assert!(other.lock_holder(&LockName::Prune).await.expect("asks").is_none());
+    let token = guard.token();
+    guard.check().expect("still held");
+    drop(guard);
+    assert!(other.lock_holder(&name).await.expect("asks").is_none());
+    let guard = store.lock(shared(name.clone(), NOW)).await.expect("free");
+    assert!(other.lock_holder(&name).await.expect("asks").is_none(), "Shared excludes nobody here");
+    drop(guard);
+    let guard = store.lock(exclusive(name, NOW)).await.expect("free");
+    assert_eq!(guard.token(), token + 1, "questions count no token");
+}

@@ -10,6 +10,7 @@ pub mod logs;
 pub mod objects;
 pub mod races;
 pub mod reopen;
+pub mod runs;
 pub mod settle;
 pub mod sites;
 pub mod stories;

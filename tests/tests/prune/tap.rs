@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use backtrail_core::error::{Error, Kind, Result};
 use backtrail_core::ids::{Digest, RunId};
 use backtrail_core::store::{
-    DeleteOutcome, DocKey, Document, EventRecord, Expect, Fence, Guard, HeldLock, Listed,
+    DeleteOutcome, DocKey, Document, EventRecord, Expect, Fence, Guard, HeldLock, Holder, Listed,
     ListedObject, LockName, LockRequest, LogPart, Object, Prefix, PutObjects, PutOutcome, Store,
     StoreHealth, StoreInfo, Version,
 };
@@ -156,6 +156,9 @@ impl Store for Tap {
     }
     fn follow_log(&self, run: &RunId, from: u64) -> BoxStream<'_, Result<LogPart>> {
         self.inner.follow_log(run, from)
+    }
+    async fn lock_holder(&self, name: &LockName) -> Result<Option<Holder>> {
+        self.inner.lock_holder(name).await
     }
     async fn lock(&self, request: LockRequest) -> Result<Guard> {
         let guard = self.inner.lock(request).await?;

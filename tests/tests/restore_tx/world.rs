@@ -73,7 +73,7 @@ impl World {
         let settings = Settings {
             wait: Duration::from_secs(5),
             cache_dir: Some(self.cache.clone()),
-            check: Some(restore::check(Arc::clone(&self.store), self.context())),
+            check: Some(restore::check(Arc::clone(&self.store), self.context(), None)),
             ..Settings::default()
         };
         let chain = root.chain();
@@ -81,7 +81,7 @@ impl World {
     }
 
     pub(crate) fn place(&self) -> Place {
-        Place { store: Arc::clone(&self.store), ctx: self.context(), root: self.root() }
+        Place::new(Arc::clone(&self.store), self.context(), self.root())
     }
 
     /// Captures and returns the snapshot.

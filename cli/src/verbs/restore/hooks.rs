@@ -39,6 +39,11 @@ impl<'a> Confirm<'a> {
         Self { app, target: None, agreement, allow_mass_delete: true, shown }
     }
 
+    /// For the files of a run; all of them may be most of the workspace.
+    pub(crate) fn of_run(app: &'a App, agreement: &'a Agreement, allow_mass_delete: bool) -> Self {
+        Self { app, target: None, agreement, allow_mass_delete, shown: Mutex::new(false) }
+    }
+
     /// True if the plan was shown.
     pub(crate) fn preview(&self) -> bool {
         *self.shown.lock().unwrap_or_else(|e| e.into_inner())

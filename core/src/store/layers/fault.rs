@@ -13,9 +13,9 @@ use super::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{Digest, RunId};
 use crate::store::{
-    DeleteOutcome, DocKey, Document, EventRecord, Expect, Fence, Guard, Listed, ListedObject,
-    LockRequest, LogPart, Object, Prefix, PutObjects, PutOutcome, Store, StoreHealth, StoreInfo,
-    Version,
+    DeleteOutcome, DocKey, Document, EventRecord, Expect, Fence, Guard, Holder, Listed,
+    ListedObject, LockName, LockRequest, LogPart, Object, Prefix, PutObjects, PutOutcome, Store,
+    StoreHealth, StoreInfo, Version,
 };
 
 /// What goes wrong.
@@ -343,6 +343,9 @@ impl Store for FaultStore {
         self.rows(Call::FollowLog, self.inner.follow_log(run, from))
     }
 
+    async fn lock_holder(&self, name: &LockName) -> Result<Option<Holder>> {
+        self.run(Call::LockHolder, self.inner.lock_holder(name)).await
+    }
     async fn lock(&self, request: LockRequest) -> Result<Guard> {
         self.run(Call::Lock, self.inner.lock(request)).await
     }

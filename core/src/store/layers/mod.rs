@@ -49,11 +49,13 @@ pub enum Call {
     FollowLog,
     /// `lock`.
     Lock,
+    /// `lock_holder`.
+    LockHolder,
 }
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Health,
         Self::PutObjects,
         Self::GetObjects,
@@ -73,6 +75,7 @@ impl Call {
         Self::ReadLog,
         Self::FollowLog,
         Self::Lock,
+        Self::LockHolder,
     ];
 
     /// The method's name.
@@ -97,6 +100,7 @@ impl Call {
             Self::ReadLog => "read_log",
             Self::FollowLog => "follow_log",
             Self::Lock => "lock",
+            Self::LockHolder => "lock_holder",
         }
     }
 }

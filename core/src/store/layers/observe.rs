@@ -11,9 +11,9 @@ use super::Call;
 use crate::error::Result;
 use crate::ids::{Digest, RunId};
 use crate::store::{
-    DeleteOutcome, DocKey, Document, EventRecord, Expect, Fence, Guard, Listed, ListedObject,
-    LockRequest, LogPart, Object, Prefix, PutObjects, PutOutcome, Store, StoreHealth, StoreInfo,
-    Version,
+    DeleteOutcome, DocKey, Document, EventRecord, Expect, Fence, Guard, Holder, Listed,
+    ListedObject, LockName, LockRequest, LogPart, Object, Prefix, PutObjects, PutOutcome, Store,
+    StoreHealth, StoreInfo, Version,
 };
 
 /// What was counted of one kind of call.
@@ -238,6 +238,10 @@ impl Store for Observe {
         self.rows(Call::FollowLog, self.inner.follow_log(run, from), part_bytes)
     }
 
+    async fn lock_holder(&self, name: &LockName) -> Result<Option<Holder>> {
+        self.counts.called(Call::LockHolder, 1, 0);
+        self.counts.done(Call::LockHolder, self.inner.lock_holder(name).await)
+    }
     async fn lock(&self, request: LockRequest) -> Result<Guard> {
         self.counts.called(Call::Lock, 1, 0);
         self.counts.done(Call::Lock, self.inner.lock(request).await)

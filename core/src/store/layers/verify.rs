@@ -14,9 +14,9 @@ use crate::ids::{Digest, RunId};
 use crate::store::docs::check_body;
 use crate::store::events::{check_event, seq_of};
 use crate::store::{
-    DeleteOutcome, DocKey, Document, EventRecord, Expect, Fence, Guard, Listed, ListedObject,
-    LockRequest, LogPart, MAX_BYTES, Object, Prefix, PutObjects, PutOutcome, Store, StoreHealth,
-    StoreInfo, Version, check_size,
+    DeleteOutcome, DocKey, Document, EventRecord, Expect, Fence, Guard, Holder, Listed,
+    ListedObject, LockName, LockRequest, LogPart, MAX_BYTES, Object, Prefix, PutObjects,
+    PutOutcome, Store, StoreHealth, StoreInfo, Version, check_size,
 };
 
 /// The layer; see the module.
@@ -249,6 +249,9 @@ impl Store for Verify {
         self.inner.follow_log(run, from)
     }
 
+    async fn lock_holder(&self, name: &LockName) -> Result<Option<Holder>> {
+        self.inner.lock_holder(name).await
+    }
     async fn lock(&self, request: LockRequest) -> Result<Guard> {
         self.inner.lock(request).await
     }

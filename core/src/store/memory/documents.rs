@@ -9,7 +9,7 @@ use super::{MemoryStore, PAGE, State, Stored};
 use crate::error::{Error, Result};
 use crate::ids::RunId;
 use crate::store::docs::{absent, check_body, conflict, deleted, token_of};
-use crate::store::{DocKey, Document, Expect, Fence, Listed, Version};
+use crate::store::{DocKey, Document, Expect, Fence, Listed, Prefix, Version};
 
 impl State {
     /// Stores a body under a version that was never used before.
@@ -93,16 +93,18 @@ impl MemoryStore {
 
     pub(super) fn document_page(
         &self,
-        prefix: &str,
+        prefix: &Prefix,
         after: Option<&String>,
     ) -> Vec<(String, Listed)> {
+        let top = prefix.to_string();
         let start = match after {
             Some(key) => Bound::Excluded(key.as_str()),
-            None => Bound::Included(prefix),
+            None => Bound::Included(top.as_str()),
         };
         let state = self.backing.state();
         let rows = state.docs.range::<str, _>((start, Bound::Unbounded));
-        let below = rows.take_while(|(key, _)| key.starts_with(prefix));
+        let below = rows.take_while(|(key, _)| key.starts_with(&top));
+        let below = below.filter(|(_, s)| prefix.holds(&s.key));
         let listed = |s: &Stored| Listed::Doc {
             key: s.key.clone(),
             version: s.doc.version.clone(),

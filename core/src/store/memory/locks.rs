@@ -87,6 +87,13 @@ impl MemoryStore {
         }
     }
 
+    pub(super) fn exclusive_holder(&self, name: &LockName) -> Option<Holder> {
+        let state = self.backing.state();
+        let holders = &state.locks.get(name)?.holders;
+        let exclusive = holders.iter().find(|(_, mode, _)| *mode == LockMode::Exclusive);
+        exclusive.map(|(_, _, holder)| holder.clone())
+    }
+
     fn try_lock(&self, request: &LockRequest) -> Result<Guard, Error> {
         let mut state = self.backing.state();
         let lock = state.locks.entry(request.name.clone()).or_default();

@@ -18,9 +18,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{
-    DeleteOutcome, DocKey, Document, EventRecord, Expect, Fence, Guard, Listed, ListedObject,
-    LockName, LockRequest, LogPart, Object, Prefix, PutObjects, PutOutcome, Store, StoreHealth,
-    StoreInfo, Version,
+    DeleteOutcome, DocKey, Document, EventRecord, Expect, Fence, Guard, Holder, Listed,
+    ListedObject, LockName, LockRequest, LogPart, Object, Prefix, PutObjects, PutOutcome, Store,
+    StoreHealth, StoreInfo, Version,
 };
 use crate::error::Result;
 use crate::ids::{Digest, RunId};
@@ -201,7 +201,7 @@ impl Store for MemoryStore {
         self.delete_document(key, version)
     }
     fn list(&self, prefix: &Prefix) -> BoxStream<'_, Result<Listed>> {
-        let prefix = prefix.to_string();
+        let prefix = prefix.clone();
         paged(move |after: Option<&String>| self.document_page(&prefix, after))
     }
 
@@ -241,6 +241,10 @@ impl Store for MemoryStore {
     async fn lock(&self, request: LockRequest) -> Result<Guard> {
         pause().await;
         self.take_lock(request).await
+    }
+    async fn lock_holder(&self, name: &LockName) -> Result<Option<Holder>> {
+        pause().await;
+        Ok(self.exclusive_holder(name))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::RuleFamily;
-use crate::path::RelPath;
+use crate::path::{RelPath, shell_quoted};
 
 /// `echo '/build/' >> <root>/.gitignore`: a rule for `dir` in the file that has a say.
 /// Without any rule file so far (`has_rules`), in a file of our own; otherwise in the
@@ -33,10 +33,6 @@ fn pattern(dir: &RelPath) -> String {
         out.extend(part.invalid().iter().map(|_| '?'));
     }
     out
-}
-
-fn shell_quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

@@ -17,9 +17,9 @@ use futures::stream::BoxStream;
 use crate::error::{Error, Result};
 use crate::ids::{Digest, RunId};
 use crate::store::{
-    DeleteOutcome, DocKey, Document, EventRecord, Expect, Fence, Guard, Listed, ListedObject,
-    LockRequest, LogPart, MAX_BYTES, Object, Prefix, PutObjects, PutOutcome, Store, StoreHealth,
-    StoreInfo, Version,
+    DeleteOutcome, DocKey, Document, EventRecord, Expect, Fence, Guard, Holder, Listed,
+    ListedObject, LockName, LockRequest, LogPart, MAX_BYTES, Object, Prefix, PutObjects,
+    PutOutcome, Store, StoreHealth, StoreInfo, Version,
 };
 pub use tries::RetryPolicy;
 use tries::{Tries, is_transient};
@@ -219,6 +219,9 @@ impl Store for Retry {
         self.log_rows(run.clone(), from)
     }
 
+    async fn lock_holder(&self, name: &LockName) -> Result<Option<Holder>> {
+        self.repeat(format!("look at lock {name}"), 0, || self.inner.lock_holder(name)).await
+    }
     async fn lock(&self, request: LockRequest) -> Result<Guard> {
         let mut tries = self.tries(format!("lock {}", request.name));
         loop {

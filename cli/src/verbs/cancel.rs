@@ -1,0 +1,102 @@
+//! `cancel`: cancel runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backtrail_core::error::{Error, Result};
+use backtrail_core::run::{Actor, Liveness, Moved, Run, RunStore, Status, Transition};
+use backtrail_core::workflow::drive::{self, Unwatched};
+use serde_json::json;
+
+use super::pause::{patience, wait};
+use crate::context::{App, Place};
+use crate::exit::{self, Code};
+use crate::running::Way;
+
+/// Arguments of `cancel`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "A run that executes stops its commands first, and its last state is captured.
+A cancelled run can be resumed.
+
+Examples:
+  backtrail cancel latest --reason 'wrong branch'"
+)]
+pub(crate) struct Args {
+    /// The runs
+    #[arg(value_name = "RUN", required = true)]
+    runs: Vec<String>,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+/// Cancels.
+pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
+    let patience = patience(app)?;
+    let mut code = exit::COMPLETE;
+    for text in &args.runs {
+        match one(app, text, args.reason.as_deref(), patience).await {
+            Ok(run) if app.out.is_json() => {
+                app.out.json(&json!({"run_id": run.id(), "status": run.status(), "exit_code": 0}));
+            }
+            Ok(run) => {
+                app.out.summary(format!("{} is {}", run.id(), run.status()));
+            }
+            Err(e) if args.runs.len() == 1 => return Err(e),
+            Err(e) => {
+                let its = app.code_of(&e);
+                app.out.error(&e, its);
+                code = code.and(its);
+            }
+        }
+    }
+    Ok(code)
+}
+
+async fn one(app: &App, text: &str, reason: Option<&str>, patience: Duration) -> Result<Run> {
+    let (place, mut run) = app.find_run(text).await?;
+    let runs = app.runs(&place);
+    if *run.status() == Status::Running {
+        if let Liveness::Held(_) = runs.liveness(&run).await? {
+            runs.request_cancel(&mut run, reason).await?;
+            let run = wait(app, &runs, &run, patience).await?;
+            return match run.status() {
+                Status::Cancelled => Ok(run),
+                _ => Err(over(&run)),
+            };
+        }
+        put_in_order(app, place, &run).await?;
+        run = runs.load(run.id()).await?;
+    }
+    cancel_idle(&runs, run, reason).await
+}
+
+/// The engine is gone: what it left is captured before the run is cancelled.
+async fn put_in_order(app: &App, place: Place, run: &Run) -> Result<()> {
+    let place = app.place_of(place, run).await?;
+    let way = Way::of("cancel", Arc::new(Unwatched));
+    let place = app.drive_place(&place, way).await?;
+    drive::reconcile(&place, run.id()).await.map(drop)
+}
+
+async fn cancel_idle(runs: &RunStore, mut run: Run, reason: Option<&str>) -> Result<Run> {
+    let from = match run.status() {
+        Status::Queued
+        | Status::PausedWaitingHuman
+        | Status::PausedOperator
+        | Status::FailedResumable => run.status().clone(),
+        _ => return Err(over(&run)),
+    };
+    let change = Transition::new(Status::Cancelled, Actor::Person, [from])
+        .failure("CANCELLED", reason.unwrap_or("cancelled"));
+    match runs.transition(&mut run, &change).await? {
+        Moved::To(_) => Ok(run),
+        Moved::Not { .. } => Err(over(&run)),
+    }
+}
+
+fn over(run: &Run) -> Error {
+    let text = format!("run {} is {} already", run.id(), run.status());
+    Error::refused("already-ended", text).with_detail("status", run.status().as_str())
+}

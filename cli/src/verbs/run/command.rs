@@ -1,0 +1,122 @@
+//! `run -- CMD`: one command as a workflow of its own.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use backtrail_core::error::{Error, Result};
+use backtrail_core::process::Tee;
+use backtrail_core::workflow::drive::{Report, Streams};
+use clap::ValueEnum;
+use serde_json::{Value, json};
+
+use super::Source;
+use crate::context::App;
+use crate::exit::Code;
+use crate::settings;
+
+/// Options of a single command.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Options of a single command")]
+pub(crate) struct Options {
+    /// What the command's node is called
+    #[arg(long, value_name = "NODE", default_value = "main", requires = "command")]
+    node: String,
+    /// How long the command may take
+    #[arg(long, value_name = "DUR", requires = "command")]
+    timeout: Option<String>,
+    /// How often it is tried again
+    #[arg(long, value_name = "N", requires = "command")]
+    retries: Option<u32>,
+    /// Whether the command gets the terminal; its output is not recorded then
+    #[arg(long, value_name = "WHEN", default_value = "auto", requires = "command")]
+    tty: Tty,
+    /// Leave processes alone that the command leaves behind
+    #[arg(long, requires = "command")]
+    keep_children: bool,
+    /// End with the command's own exit code
+    #[arg(long, requires = "command")]
+    child_exit: bool,
+}
+
+/// Whether the command gets the terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Tty {
+    /// When there is one
+    Auto,
+    /// Always
+    Yes,
+    /// Never: its output is recorded
+    No,
+}
+
+impl Options {
+    /// The workflow of a command.
+    pub(super) fn source(&self, argv: &[OsString]) -> Result<Source> {
+        let mut command = Vec::new();
+        for word in argv {
+            let word = word.to_str().ok_or_else(|| {
+                Error::invalid(format!("{} is not UTF-8", word.display()))
+                    .with_hint("put such a command into a script")
+            })?;
+            command.push(Value::from(literal(word)));
+        }
+        let mut node = json!({ "kind": "run", "command": command });
+        if let Some(timeout) = &self.timeout {
+            settings::duration(timeout)
+                .map_err(|why| Error::invalid(format!("bad value for --timeout: {why}")))?;
+            node["timeout"] = json!(timeout);
+        }
+        if let Some(retries) = self.retries {
+            node["retry"] = json!({ "max": retries });
+        }
+        let end = if self.node == "done" { "end" } else { "done" };
+        let workflow = json!({
+            "backtrail": 1,
+            "name": "command",
+            "entry": self.node,
+            "nodes": { self.node.as_str(): node, end: { "kind": "done" } },
+            "edges": [{ "from": self.node, "to": end }],
+        });
+        // JSON is YAML
+        let bytes = format!("{workflow:#}\n").into_bytes();
+        Ok(Source { name: String::from("command"), path: None, bytes })
+    }
+
+    pub(super) fn keep_children(&self) -> bool {
+        self.keep_children
+    }
+
+    /// Where the command's streams lead.
+    pub(super) fn streams(&self, app: &App) -> Streams {
+        let env = &app.env;
+        let terminal = env.stdin_terminal && env.stdout_terminal && env.stderr_terminal;
+        if self.tty == Tty::Yes || self.tty == Tty::Auto && terminal {
+            return Streams::Inherit;
+        }
+        let json = app.out.is_json();
+        let make = move || Tee {
+            // with --json standard output holds the document alone
+            out: match json {
+                true => Some(Box::new(std::io::stderr())),
+                false => Some(Box::new(std::io::stdout())),
+            },
+            err: Some(Box::new(std::io::stderr())),
+        };
+        // from the background a command cannot read a terminal
+        Streams::Tee { make: Arc::new(make), own_input: !env.stdin_terminal }
+    }
+
+    /// The command's own exit code, when it is asked for.
+    pub(super) fn code(&self, report: &Report) -> Option<Code> {
+        let code = report.child_exit.filter(|_| self.child_exit)?;
+        u8::try_from(code).ok().map(Code)
+    }
+}
+
+/// Text that a template leaves as it is.
+fn literal(word: &str) -> String {
+    match word.contains("{{") || word.contains("{%") || word.contains("{#") {
+        true => format!("{{{{ {} }}}}", Value::from(word)),
+        false => word.to_owned(),
+    }
+}

@@ -1,0 +1,207 @@
+//! A run whose engine is gone: nothing of it may live any more; then its half-written
+//! files are captured as a late `fail:`, and it becomes resumable.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Place;
+use super::captures::Captures;
+use super::holds::Holds;
+use super::watch::HEARTBEAT;
+use crate::capture::{Late, NewLabel, Request};
+use crate::error::{Error, Kind, Result};
+use crate::fsx::{self, Dir};
+use crate::ids::{Chain, RunId};
+use crate::process::{Scratch, Survivor, survivors};
+use crate::run::{
+    Actor, Checkpoint, Current, Driver, EngineEvent, FailureCode, Liveness, NewEvent, Run,
+    RunStore, Status, Transition,
+};
+use crate::snapshot::chain::load_refs;
+use crate::snapshot::label::{Boundary, Phase};
+use crate::tasks::blocking;
+use crate::workflow::file::definition::CaptureMode;
+
+/// What became of a run that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reconciled {
+    /// Nothing was to be done.
+    Fine,
+    /// Its engine was gone: it is resumable now.
+    Orphan {
+        /// Why its last state could not be captured.
+        uncaptured: Option<String>,
+    },
+}
+
+/// Puts a run in order whose record says running while nobody executes it. Fails with
+/// `busy` naming a process of it that still lives. Runs of other runtimes are left to
+/// them.
+pub async fn reconcile(place: &Place, run: &RunId) -> Result<Reconciled> {
+    let found = place.runs.load(run).await?;
+    let external = matches!(found.record.driver, Some(Driver::External));
+    if external || place.runs.liveness(&found).await? != Liveness::OwnerGone {
+        return Ok(Reconciled::Fine);
+    }
+    let _holds = Holds::take(place).await?;
+    let claim = place.runs.claim(run, Duration::ZERO, &place.settings.command).await?;
+    let runs = place.runs.with_claim(Arc::new(claim));
+    let mut found = runs.load(run).await?;
+    if *found.status() != Status::Running {
+        return Ok(Reconciled::Fine);
+    }
+    let uncaptured = put_in_order(place, &runs, &mut found).await?;
+    Ok(Reconciled::Orphan { uncaptured })
+}
+
+/// The same for who holds the locks already: why the last state could not be captured.
+pub(super) async fn put_in_order(
+    place: &Place,
+    runs: &RunStore,
+    run: &mut Run,
+) -> Result<Option<String>> {
+    let traces = Traces::look(place, run).await?;
+    let mut checkpoint = run.record.checkpoint().cloned().unwrap_or_default();
+    let entered = enter(place, run.id(), &traces, &mut checkpoint).await?;
+    let mut uncaptured = None;
+    if let Some(boundary) = entered {
+        let late = Late { alive_until: traces.alive_until.clone() };
+        uncaptured = capture(place, run.id(), boundary, late).await.err();
+    }
+    let uncaptured = uncaptured.map(|e| e.message().to_owned());
+    let event = EngineEvent::RunInterrupted {
+        reason: Some(String::from("the process that executed it is gone")),
+    };
+    runs.append_events(run.id(), &[NewEvent::engine(&event)]).await?;
+    let text = "the process that executed it is gone";
+    let change = Transition::new(Status::FailedResumable, Actor::Automation, [Status::Running])
+        .failure(FailureCode::PROCESS_ORPHANED, text)
+        .checkpoint(checkpoint);
+    runs.transition(run, &change).await?;
+    Ok(uncaptured)
+}
+
+/// What a lost engine left on this host.
+#[derive(Default)]
+struct Traces {
+    alive_until: Option<String>,
+    /// Iteration and attempt of the node that it executed last.
+    executed: Option<(u64, u64)>,
+}
+
+impl Traces {
+    /// Fails with `busy` while a process of the run lives.
+    async fn look(place: &Place, run: &Run) -> Result<Self> {
+        let (places, name) = (place.settings.scratch.clone(), run.id().to_string());
+        let node = run.record.checkpoint().map(|c| c.node_id.clone()).unwrap_or_default();
+        let store = place.runs.store().info().local_dir;
+        blocking(move || {
+            let scratch = Scratch::find(&places, &name)?;
+            let dir = scratch.as_ref().map(Scratch::dir);
+            if let Some(living) = survivors(dir, &name)?.into_iter().next() {
+                return Err(busy(&name, &living));
+            }
+            if let Some(store) = store {
+                remove_pid(&store.join("runs").join(&name));
+            }
+            let mut out = Self::default();
+            if let Some(dir) = dir {
+                let beat = fsx::read_small(dir, HEARTBEAT.as_bytes(), 64).ok().flatten();
+                out.alive_until = beat.and_then(|b| String::from_utf8(b).ok());
+                out.executed = executed(dir, &node);
+            }
+            Ok(out)
+        })
+        .await
+    }
+}
+
+fn busy(run: &str, living: &Survivor) -> Error {
+    let who = match living {
+        Survivor::Process(p) => format!("pid {}, {}", p.pid, p.command),
+        Survivor::Unknown => String::from("it cannot be named"),
+    };
+    let text = format!("the engine of run {run} is gone and a process of it still lives: {who}");
+    let error = Error::new(Kind::Busy, "busy", text).with_hint("end that process, then try again");
+    match living {
+        Survivor::Process(p) => error.with_detail("pid", p.pid),
+        Survivor::Unknown => error,
+    }
+}
+
+/// A `.pid` of a process that is gone.
+fn remove_pid(run: &std::path::Path) {
+    if let Ok(dir) = Dir::open(run) {
+        // it is evidence for people, and without the lock it proves nothing
+        let _ = dir.unlink(b".pid");
+    }
+}
+
+/// The newest attempt of `node` that has files in the scratch.
+fn executed(scratch: &Dir, node: &str) -> Option<(u64, u64)> {
+    let node = scratch.open_dir(b"nodes").ok()?.open_dir(node.as_bytes()).ok()?;
+    let names = node.names().ok()?;
+    let attempt = |name: &Vec<u8>| {
+        let (iteration, attempt) = std::str::from_utf8(name).ok()?.split_once('.')?;
+        Some((iteration.parse().ok()?, attempt.parse().ok()?))
+    };
+    names.iter().filter_map(attempt).max()
+}
+
+/// Notes in the checkpoint that its node was entered, when a `pre:` or the scratch says
+/// so: the boundary that closes the interrupted interval.
+async fn enter(
+    place: &Place,
+    run: &RunId,
+    traces: &Traces,
+    checkpoint: &mut Checkpoint,
+) -> Result<Option<Boundary>> {
+    let node = checkpoint.node_id.clone();
+    let next = checkpoint.node_visits.get(&node).copied().unwrap_or(0);
+    let refs = load_refs(&**place.runs.store(), &Chain::Run(run.clone())).await?.refs;
+    let labelled = refs.labels.keys().filter_map(Boundary::parse).filter_map(|b| {
+        (b.phase == Phase::Pre && b.node.as_deref() == Some(node.as_str())).then_some(b.iteration?)
+    });
+    let known = checkpoint.current.as_ref().map(|c| (c.iteration, c.attempt));
+    let at = labelled
+        .map(|iteration| (iteration, 1))
+        .chain(traces.executed)
+        .filter(|(iteration, _)| *iteration >= next || known.is_some_and(|k| k.0 == *iteration))
+        .chain(known)
+        .max();
+    let Some((iteration, attempt)) = at else { return Ok(None) };
+    checkpoint.current = Some(Current { iteration, attempt, ..Current::default() });
+    let visits = checkpoint.node_visits.entry(node.clone()).or_insert(0);
+    *visits = (*visits).max(iteration.saturating_add(1));
+    let (node, iteration, attempt) = (Some(node), Some(iteration), Some(attempt));
+    Ok(Some(Boundary { phase: Phase::Fail, node, iteration, attempt, gate: None }))
+}
+
+async fn capture(place: &Place, run: &RunId, boundary: Boundary, late: Late) -> Result<()> {
+    let Some(label) = boundary.label() else { return Ok(()) };
+    let chain = Chain::Run(run.clone());
+    // without a snapshot nothing is recorded of the run, and there is nothing to close
+    let refs = load_refs(&**place.runs.store(), &chain).await?.refs;
+    if refs.head.is_none() {
+        return Ok(());
+    }
+    let request = Request {
+        label: NewLabel::Named(label.clone()),
+        move_label: true,
+        boundary: Some(boundary),
+        locked: true,
+        late: Some(late),
+        ..Request::default()
+    };
+    let (_calm, hurry) = tokio::sync::watch::channel(false);
+    let place = Arc::new(place.clone());
+    let mut captures = Captures::new(place, chain, CaptureMode::BestEffort, hurry);
+    match captures.take_request(&request).await {
+        Ok(_) => Ok(()),
+        Err(e) => {
+            let missed = [(label, e.message().to_owned())];
+            captures.recorder(crate::clock::Cancel::default()).missed(&missed).await?;
+            Err(e)
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Runs with real commands in real directories, through the command line.
+
+mod boundaries;
+mod crashes;
+mod ending;
+mod flow;
+mod locks;
+mod processes;
+mod verbs;
+mod world;
