@@ -129,11 +129,11 @@ proptest! {
                 prop_assert!(new, "{a:?} was started twice: {:?}", world.lines);
             }
             seen = world.started.len();
-            if matches!(step, Move::Kill) {
-                if let Ok(next) = world.resume(|_| {}) {
-                    world = next;
-                    seen = 0;
-                }
+            if matches!(step, Move::Kill)
+                && let Ok(next) = world.resume(|_| {})
+            {
+                world = next;
+                seen = 0;
             }
             if let Some(next) = resumed(&world, step) {
                 world = next;
