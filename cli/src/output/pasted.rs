@@ -1,6 +1,8 @@
 //! Commands that messages name, made to work when pasted: they say the same workspace
 //! and store as the command that printed them.
 
+use std::sync::OnceLock;
+
 use clap::CommandFactory as _;
 
 use crate::args::{CommandLine, Common};
@@ -9,7 +11,8 @@ use crate::args::{CommandLine, Common};
 #[derive(Debug, Default)]
 pub(crate) struct Pasted {
     flags: Vec<(&'static str, String)>,
-    verbs: Vec<String>,
+    /// Known once a text names a command: few do.
+    verbs: OnceLock<Vec<String>>,
 }
 
 impl Pasted {
@@ -19,16 +22,22 @@ impl Pasted {
         let named = [("-w", workspace), ("--store", common.store.as_deref())];
         let flags: Vec<_> =
             named.into_iter().filter_map(|(flag, value)| Some((flag, shell(value?)))).collect();
-        let mut verbs = Vec::new();
-        if !flags.is_empty() {
+        Self { flags, verbs: OnceLock::new() }
+    }
+
+    fn is_verb(&self, word: &str) -> bool {
+        let all = || {
             let line = CommandLine::command();
-            verbs = line.get_subcommands().map(|c| c.get_name().to_owned()).collect();
-        }
-        Self { flags, verbs }
+            line.get_subcommands().map(|c| c.get_name().to_owned()).collect()
+        };
+        self.verbs.get_or_init(all).iter().any(|v| v == word)
     }
 
     /// `text` with the flags behind each `backtrail VERB`, those apart that it has.
     pub(crate) fn text(&self, text: &str) -> String {
+        if self.flags.is_empty() {
+            return text.to_owned();
+        }
         let mut out = String::with_capacity(text.len());
         for (n, part) in text.split("backtrail ").enumerate() {
             if n > 0 {
@@ -37,7 +46,7 @@ impl Pasted {
             let end = part.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(part.len());
             let (verb, rest) = part.split_at(end);
             out.push_str(verb);
-            if n > 0 && self.verbs.iter().any(|v| v == verb) {
+            if n > 0 && self.is_verb(verb) {
                 let missing = self.flags.iter().filter(|(f, _)| !rest.contains(&format!(" {f} ")));
                 missing.for_each(|(flag, value)| out.push_str(&format!(" {flag} {value}")));
             }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use backtrail_core::error::{Error, Result};
 use backtrail_core::run::{OpenQuestion, Run, Status};
 use backtrail_core::workflow::answers::{
-    AnswerSchema, check_answers, schema_from_json, text_schema,
+    AnswerSchema, check_answers, schema_from_json, text_schema, told,
 };
 use backtrail_core::workflow::drive::parse_value;
 use backtrail_core::workflow::file::definition::ValueType;
@@ -114,13 +114,7 @@ fn checked(
     run: &Run,
 ) -> Result<Map<String, Value>> {
     check_answers(schema, given).map_err(|problems| {
-        let told: Vec<String> = problems
-            .into_iter()
-            .map(|p| match p.help {
-                Some(help) => format!("{}; {help}", p.message),
-                None => p.message,
-            })
-            .collect();
+        let told = told(&problems);
         Error::invalid(told.join("; "))
             .with_code("bad-answers")
             .with_detail("problems", told)

@@ -10,7 +10,7 @@ use backtrail_core::rewind;
 use backtrail_core::run::{Run, Status};
 use backtrail_core::workflow::check::check;
 use backtrail_core::workflow::drive::{self, Again};
-use backtrail_core::workflow::file::definition::CaptureMode;
+use backtrail_core::workflow::file::definition::{CaptureMode, shape};
 use backtrail_core::workflow::file::{Definition, MAX_BYTES, parse};
 use serde_json::{Map, Value};
 
@@ -168,22 +168,8 @@ fn edited(run: &Run, now: &Definition) -> Error {
 
 fn changed_nodes(before: &Definition, now: &Definition) -> Vec<String> {
     let all: BTreeSet<&String> = before.nodes.keys().chain(now.nodes.keys()).collect();
-    let shape =
-        |d: &Definition, id: &String| d.nodes.get(id).map(|n| without_places(&format!("{n:?}")));
-    all.into_iter().filter(|id| shape(before, id) != shape(now, id)).cloned().collect()
-}
-
-/// A debug text without the places in the source.
-fn without_places(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find("Span {") {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        rest = rest.find('}').map_or("", |end| &rest[end + 1..]);
-    }
-    out.push_str(rest);
-    out
+    let declared = |d: &Definition, id: &String| d.nodes.get(id).map(shape);
+    all.into_iter().filter(|id| declared(before, id) != declared(now, id)).cloned().collect()
 }
 
 /// The inputs on record, and the secret ones given again.

@@ -20,6 +20,7 @@ use super::stop::Stop;
 use super::terminal::Terminal;
 use super::wait::{self, Waited};
 use crate::error::{Error, Result};
+use crate::tasks::blocking;
 
 /// What outlives the command has this long to end by itself.
 const LINGER: Duration = Duration::from_secs(2);
@@ -115,13 +116,7 @@ async fn begin(mut attempt: Attempt) -> Result<(Running, Option<Pumped>, bool)> 
         };
         Ok((running, pumped, attempt.capture))
     };
-    blocking(work).await?
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|e| Error::failed("internal", format!("a task of the engine failed: {e}")))
+    blocking(work).await
 }
 
 /// A command that has been started.
@@ -260,7 +255,7 @@ impl Running {
     async fn look(&self) -> Living {
         let family = self.family.clone();
         let look = move || family.lock().unwrap_or_else(PoisonError::into_inner).look();
-        blocking(look).await.unwrap_or_default()
+        blocking(move || Ok(look())).await.unwrap_or_default()
     }
 }
 

@@ -1,13 +1,13 @@
 //! `--auto`: the node whose declaration was edited since the run recorded its workflow.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
 
 use super::request::Source;
 use super::source::Workflow;
 use crate::error::{Error, Result};
 use crate::run::Run;
 use crate::workflow::file::Definition;
+use crate::workflow::file::definition::shape;
 use crate::workflow::graph::Graph;
 
 /// What was edited.
@@ -82,19 +82,6 @@ fn declarations(definition: &Definition) -> BTreeMap<String, String> {
 fn outline(definition: &Definition) -> String {
     let d = definition;
     shape(&(&d.vars, &d.inputs, &d.secrets, &d.env, &d.entry))
-}
-
-/// A declaration as text, without the places it stands at.
-fn shape(declared: &impl Debug) -> String {
-    let text = format!("{declared:?}");
-    let mut out = String::new();
-    let mut rest = text.as_str();
-    while let Some(at) = rest.find("Span { ") {
-        out.push_str(&rest[..at]);
-        rest = rest[at..].split_once('}').map_or("", |(_, behind)| behind);
-    }
-    out.push_str(rest);
-    out
 }
 
 /// Those of `nodes` that no other of them leads to; of a cycle the one nearest to the

@@ -21,6 +21,15 @@ pub struct AnswerProblem {
     pub help: Option<String>,
 }
 
+/// Each problem in one line, with what to do instead.
+pub fn told(problems: &[AnswerProblem]) -> Vec<String> {
+    let line = |p: &AnswerProblem| match &p.help {
+        Some(help) => format!("{}; {help}", p.message),
+        None => p.message.clone(),
+    };
+    problems.iter().map(line).collect()
+}
+
 /// The answers with their defaults, or everything that is wrong with them.
 pub fn check_answers(
     schema: &AnswerSchema,

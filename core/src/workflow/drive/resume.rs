@@ -18,6 +18,7 @@ use crate::ids::{Chain, InteractionId, NodeId, RunId};
 use crate::run::{Checkpoint, FailureCode, Run, RunStore, Status};
 use crate::snapshot::chain::load_refs;
 use crate::snapshot::label::Boundary;
+use crate::workflow::answers;
 use crate::workflow::file::Definition;
 use crate::workflow::file::definition::CaptureMode;
 use crate::workflow::machine::{Limits, Machine, Refusal, Resume, Turn};
@@ -125,14 +126,7 @@ fn refused(run: &Run, refusal: Refusal) -> Error {
                 .iter()
                 .map(|p| json!({"key": p.key, "message": p.message, "help": p.help}))
                 .collect();
-            let told: Vec<String> = problems
-                .into_iter()
-                .map(|p| match p.help {
-                    Some(help) => format!("{}; {help}", p.message),
-                    None => p.message,
-                })
-                .collect();
-            Error::invalid(told.join("; "))
+            Error::invalid(answers::told(&problems).join("; "))
                 .with_code("bad-answers")
                 .with_detail("problems", rows)
                 .with_hint(format!("backtrail answer {id} --answer KEY=VALUE"))

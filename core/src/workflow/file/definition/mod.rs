@@ -1,6 +1,7 @@
 //! A workflow as types: every key of a workflow file, each with its place.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -263,4 +264,18 @@ impl Edge {
     pub fn route(&self) -> &str {
         self.alias.as_ref().map_or(&self.to.value, |a| &a.value)
     }
+}
+
+/// A declaration as text, without the places it stands at: equal for two that differ in
+/// those alone.
+pub fn shape(declared: &impl Debug) -> String {
+    let text = format!("{declared:?}");
+    let mut out = String::new();
+    let mut rest = text.as_str();
+    while let Some(at) = rest.find("Span { ") {
+        out.push_str(&rest[..at]);
+        rest = rest[at..].split_once('}').map_or("", |(_, behind)| behind);
+    }
+    out.push_str(rest);
+    out
 }
