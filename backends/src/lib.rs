@@ -3,4 +3,6 @@
 
 pub mod host;
 pub mod local;
+pub mod net;
 pub mod open;
+pub mod s3;

@@ -15,6 +15,7 @@ use backtrail_core::store::memory::MemoryStore;
 
 use crate::host::{RandomIds, SystemClock, this_host};
 use crate::local::LocalStore;
+use crate::s3::{self, S3Options, S3Store};
 
 /// How a store is opened. The default is what a command uses without any setting.
 #[derive(Clone)]
@@ -30,6 +31,10 @@ pub struct OpenOptions {
     pub budget: Duration,
     /// Whose store: `default` lies at the path itself, others below `tenants/`.
     pub tenant: String,
+    /// How long a lock of a network store outlives its last sign of life.
+    pub lease_ttl: Duration,
+    /// Where locks of this host lie when the store lies elsewhere.
+    pub state_dir: PathBuf,
     /// The wall clock, for markers and holders.
     pub clock: Arc<dyn Clock>,
     /// Random bytes, for staging names and guards.
@@ -43,15 +48,19 @@ pub struct OpenOptions {
 
 impl Default for OpenOptions {
     fn default() -> Self {
+        let host = this_host();
+        let home = host.home.clone().unwrap_or_else(|| PathBuf::from("/"));
         Self {
             unsafe_no_fsync: false,
             compression: true,
             attempts: 6,
             budget: Duration::from_secs(300),
             tenant: String::from("default"),
+            lease_ttl: Duration::from_secs(60),
+            state_dir: home.join(".local/state/backtrail"),
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
-            host: this_host(),
+            host,
             faults: Arc::new(NoFaults),
         }
     }
@@ -64,6 +73,8 @@ pub enum Location {
     Local(PathBuf),
     /// A store in memory, shared by all that open the name in this process: `mem://name`.
     Memory(String),
+    /// `s3://bucket/prefix`.
+    S3(S3Options),
 }
 
 /// Reads a store URL. Fails with `bad-value` naming the scheme when it is unknown.
@@ -85,6 +96,7 @@ pub fn parse(url: &str) -> Result<Location> {
             "store {url:?} names a host: a local store is file:///path"
         ))),
         Some(("mem", name)) if !name.is_empty() => Ok(Location::Memory(name.to_owned())),
+        Some(("s3", _)) => Ok(Location::S3(s3::url::parse(url)?)),
         // The rest of such a URL may hold a password.
         Some((scheme, _)) => Err(Error::invalid(format!("store scheme {scheme:?} is not known"))
             .with_hint("use a path, file:///path or mem://name")),
@@ -106,6 +118,13 @@ fn decode(path: &str) -> Option<PathBuf> {
         out.push(u8::try_from(value).ok().filter(|b| *b != 0)?);
     }
     Some(PathBuf::from(std::ffi::OsString::from_vec(out)))
+}
+
+/// The place of a tenant's own store in a bucket.
+fn tenant_prefix(options: S3Options, tenant: &str) -> Result<S3Options> {
+    let path = tenant_path(PathBuf::from(&options.prefix), tenant)?;
+    let prefix = path.to_string_lossy().into_owned();
+    Ok(options.at(prefix))
 }
 
 fn tenant_path(path: PathBuf, tenant: &str) -> Result<PathBuf> {
@@ -137,6 +156,9 @@ pub async fn open_observed(url: &str, options: OpenOptions) -> Result<Arc<Observ
             Arc::new(store)
         }
         Location::Memory(name) => Arc::new(memory_store(&name)),
+        Location::S3(s3) => {
+            Arc::new(S3Store::open(tenant_prefix(s3, &options.tenant)?, options.clone()).await?)
+        }
     };
     let retry = RetryPolicy {
         attempts: options.attempts.max(1),
@@ -159,6 +181,13 @@ fn memory_store(name: &str) -> MemoryStore {
 pub async fn exists(url: &str, options: &OpenOptions) -> Result<bool> {
     match parse(url)? {
         Location::Memory(_) => Ok(true),
+        Location::S3(s3) => {
+            let s3 = tenant_prefix(s3, &options.tenant)?;
+            match S3Store::open(s3, options.clone()).await {
+                Err(e) if e.is_not_found() => Ok(false),
+                opened => opened.map(|_| true),
+            }
+        }
         Location::Local(path) => {
             let path = tenant_path(path, &options.tenant)?;
             LocalStore::new(path, options.clone()).exists().await

@@ -70,6 +70,8 @@ pub(super) struct Handle {
     pub(super) deferred: Mutex<Vec<Deferred>>,
     /// Runs whose events were written and could not be synced.
     pub(super) unsynced: Mutex<HashSet<RunId>>,
+    /// It is no store: it gets no marker.
+    pub(super) locks_only: bool,
     marker: Mutex<Checked>,
 }
 
@@ -96,6 +98,7 @@ impl Handle {
             barrier: Mutex::default(),
             deferred: Mutex::default(),
             unsynced: Mutex::default(),
+            locks_only: false,
             marker: Mutex::default(),
         }
     }
@@ -140,7 +143,7 @@ impl Handle {
         let stat = rfs::fstat(&root.fd).map_err(|e| root.error("look at", "", e.into()))?;
         let directory = Some((stat.st_dev, stat.st_ino));
         let mut checked = locked(&self.marker);
-        if checked.directory != directory {
+        if checked.directory != directory && !self.locks_only {
             checked.store_id = self.check_marker(&root)?;
             checked.directory = directory;
         }

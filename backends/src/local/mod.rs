@@ -65,6 +65,13 @@ impl LocalStore {
         Self(Arc::new(Handle::new(path.into(), options)))
     }
 
+    /// A directory for the locks of this host alone, for stores that lie elsewhere.
+    pub fn for_locks(path: impl Into<PathBuf>, options: OpenOptions) -> Self {
+        let mut handle = Handle::new(path.into(), options);
+        handle.locks_only = true;
+        Self(Arc::new(handle))
+    }
+
     /// Whether the store exists; learns its id, creates nothing.
     pub async fn exists(&self) -> Result<bool> {
         self.run(Handle::look).await

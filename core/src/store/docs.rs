@@ -215,6 +215,13 @@ fn stamped<T: Serialize>(
     Ok((map, Saved { version: Version(String::new()), cas_version, write_id }))
 }
 
+/// A mutable document's text with its write counted and a fresh token, and nothing else
+/// changed: a new version of the same content.
+pub fn restamped(ids: &dyn IdSource, key: &DocKey, text: &[u8]) -> Result<Bytes> {
+    let (map, _) = stamped(ids, key, &parse_object(key, text)?)?;
+    Ok(body(&map))
+}
+
 /// Writes a create-only document.
 pub async fn create<T: Serialize>(
     store: &dyn Store,

@@ -67,13 +67,13 @@ pub async fn d1_byte_for_byte(site: &Site) {
 
 /// CLD-D2: of many creators exactly one wins, and the others hear its version.
 pub async fn d2_one_creator_wins(site: &Site) {
-    let stores = handles(site, 16).await;
+    let stores = handles(site, site.writers(16)).await;
     let key = DocKey::Snapshot(Chain::Workspace(workspace()), snapshot(1));
     let create = |i: usize| {
         let (stores, key) = (stores.clone(), key.clone());
         async move { put(&*stores[i], &key, &counter(i as u64), Expect::Absent).await }
     };
-    let results = at_once(16, create).await;
+    let results = at_once(stores.len(), create).await;
     let winners: Vec<(usize, &Version)> =
         results.iter().enumerate().filter_map(|(i, r)| Some((i, r.as_ref().ok()?))).collect();
     assert_eq!(winners.len(), 1, "{results:?}");
@@ -116,14 +116,14 @@ pub async fn d3_versions_never_return(site: &Site) {
 
 /// CLD-D4: with `Any` the last writer wins, and nothing is torn.
 pub async fn d4_last_writer_wins(site: &Site) {
-    let stores = handles(site, 8).await;
+    let stores = handles(site, site.writers(8)).await;
     let write = |i: usize| {
         let stores = stores.clone();
         let text = format!("{{\"n\":{i},\"pad\":\"{}\"}}", "x".repeat(10_000 * i));
         async move { put(&*stores[i], &DocKey::Damage, &text, Expect::Any).await.map(|_| text) }
     };
     let written: Vec<String> =
-        at_once(8, write).await.into_iter().map(|r| r.expect("writes")).collect();
+        at_once(stores.len(), write).await.into_iter().map(|r| r.expect("writes")).collect();
     assert!(written.contains(&body(&*stores[0], &DocKey::Damage).await));
     put(&*stores[3], &DocKey::Damage, "{\"last\":true}", Expect::Any).await.expect("writes");
     assert_eq!(body(&*stores[5], &DocKey::Damage).await, "{\"last\":true}");

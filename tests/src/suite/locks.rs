@@ -161,7 +161,7 @@ pub async fn g7_busy_names_the_holder(site: &Site) {
 
 /// CLD-G8: never two inside, and a second Exclusive of one handle is Busy.
 pub async fn g8_never_two_inside(site: &Site) {
-    let stores = handles(site, 16).await;
+    let stores = handles(site, site.writers(16)).await;
     let guard = stores[0].lock(exclusive(LockName::Prune, NOW)).await.expect("free");
     refused(stores[0].lock(exclusive(LockName::Prune, NOW)).await, Kind::Busy);
     drop(guard);
@@ -181,7 +181,7 @@ pub async fn g8_never_two_inside(site: &Site) {
             }
         }
     };
-    at_once(16, enter).await;
+    at_once(stores.len(), enter).await;
 }
 
 /// CLD-G9, where the system frees the locks of the dead: nobody has to break a guard,

@@ -11,6 +11,7 @@ pub mod objects;
 pub mod races;
 pub mod reopen;
 pub mod runs;
+pub mod s3;
 pub mod settle;
 pub mod sites;
 pub mod stories;

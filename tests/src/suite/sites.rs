@@ -7,6 +7,7 @@ use std::time::Duration;
 use backtrail_backends::host::RandomIds;
 use backtrail_backends::local::LocalStore;
 use backtrail_backends::open::{OpenOptions, open};
+use backtrail_backends::s3::S3Options;
 use backtrail_core::ids::Digest;
 use backtrail_core::store::Store;
 use backtrail_core::store::layers::fault::FaultStore;
@@ -15,11 +16,15 @@ use backtrail_core::store::layers::retry::{Retry, RetryPolicy};
 use backtrail_core::store::layers::verify::Verify;
 use backtrail_core::store::memory::MemoryStore;
 
+use super::s3;
+
 /// How a site makes a handle.
 enum Kind {
     Memory(fn(Arc<dyn Store>) -> Arc<dyn Store>),
     Local,
     Opened,
+    /// A prefix of its own in the tests' bucket.
+    S3(S3Options),
 }
 
 /// A place with a store of its own, empty at first.
@@ -43,6 +48,12 @@ pub fn quick_retry(inner: Arc<dyn Store>) -> Arc<dyn Store> {
 
 /// Every site of the matrix, fresh.
 pub fn matrix() -> Vec<Site> {
+    let mut sites = on_this_host();
+    sites.extend(s3::sites());
+    sites
+}
+
+fn on_this_host() -> Vec<Site> {
     vec![
         Site::new("memory", Kind::Memory(|m| m)),
         Site::new("file", Kind::Local),
@@ -56,7 +67,7 @@ pub fn matrix() -> Vec<Site> {
 
 /// The sites whose store is a directory.
 pub fn local() -> Vec<Site> {
-    matrix().into_iter().filter(|s| s.dir().is_some()).collect()
+    on_this_host().into_iter().filter(|s| s.dir().is_some()).collect()
 }
 
 /// Runs a case on each site of the matrix, on a runtime of its own.
@@ -68,7 +79,7 @@ pub fn each(case: impl AsyncFn(&Site)) {
 pub fn on(sites: Vec<Site>, case: impl AsyncFn(&Site)) {
     for site in sites {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(2).enable_time().build().expect("a runtime");
+        let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");
         // Shown when the case fails.
         eprintln!("on {}", site.name);
         runtime.block_on(async {
@@ -79,6 +90,11 @@ pub fn on(sites: Vec<Site>, case: impl AsyncFn(&Site)) {
 }
 
 impl Site {
+    /// A store in the tests' bucket.
+    pub fn s3(name: &'static str, place: S3Options) -> Self {
+        Self::new(name, Kind::S3(place))
+    }
+
     fn new(name: &'static str, kind: Kind) -> Self {
         let temp = tempfile::tempdir().expect("a temporary directory");
         Self { name, kind, memory: MemoryStore::new(), temp }
@@ -95,6 +111,10 @@ impl Site {
         match &self.kind {
             Kind::Memory(layer) => layer(Arc::new(self.memory.reopen())),
             Kind::Local => Arc::new(LocalStore::new(path, options)),
+            Kind::S3(place) => {
+                let state_dir = self.temp.path().join("state");
+                s3::open(place, OpenOptions { state_dir, ..options }).await
+            }
             Kind::Opened => {
                 open(path.to_str().expect("a text path"), options).await.expect("opens")
             }
@@ -107,7 +127,21 @@ impl Site {
 
     /// The store's directory, when it is one.
     pub fn dir(&self) -> Option<PathBuf> {
-        (!matches!(self.kind, Kind::Memory(_))).then(|| self.path())
+        matches!(self.kind, Kind::Local | Kind::Opened).then(|| self.path())
+    }
+
+    /// The bucket of a store in one, for hands that reach behind the store's back.
+    pub fn bucket(&self) -> Option<s3::Bucket> {
+        match &self.kind {
+            Kind::S3(place) => Some(s3::Bucket::new(place)),
+            _ => None,
+        }
+    }
+
+    /// How many writers may meet on one document: a contended key is slow on S3, and no
+    /// design here lets many meet on one.
+    pub fn writers(&self, most: usize) -> usize {
+        if matches!(self.kind, Kind::S3(_)) { most.min(4) } else { most }
     }
 
     /// The file of an object that is stored raw.
@@ -125,6 +159,9 @@ impl Site {
 
     /// Replaces the stored bytes of an object, as a bad disk would.
     pub fn spoil(&self, digest: &Digest, bytes: &[u8]) {
+        if let Some(bucket) = self.bucket() {
+            return bucket.spoil(digest, bytes);
+        }
         match self.stored_file(digest) {
             Some(file) => write(&file, bytes),
             None => self.memory.spoil(digest, bytes.to_vec()),
@@ -133,6 +170,9 @@ impl Site {
 
     /// Replaces a document's body by hand.
     pub fn spoil_document(&self, key: &backtrail_core::store::DocKey, bytes: &[u8]) {
+        if let Some(bucket) = self.bucket() {
+            return bucket.put(&key.to_string(), bytes);
+        }
         match self.dir() {
             Some(dir) => write(&dir.join(key.to_string()), bytes),
             None => self.memory.spoil_document(key, bytes.to_vec()),

@@ -1,0 +1,466 @@
+//! A prefix of a bucket: keys in, bytes out, one request a call.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backtrail_core::error::{Error, Kind, Result};
+use backtrail_core::store::{Expect, Version};
+use bytes::Bytes;
+use futures::StreamExt;
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::client::{HttpClient, HttpRequest, HttpRequestBody};
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::path::Path;
+use object_store::signer::Signer;
+use object_store::{
+    ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, PutMode, PutOptions, PutPayload,
+    RetryConfig, UpdateVersion,
+};
+
+use super::gate::Gate;
+use super::url::S3Options;
+use super::wire::{Answer, RequestCount, Requests, TRY, Tap, classify, once};
+
+/// Keys of one batch deletion.
+pub(super) const BATCH: usize = 1_000;
+
+/// A prefix of a bucket.
+pub(super) struct Bucket {
+    s3: AmazonS3,
+    http: HttpClient,
+    /// Empty or ending in `/`.
+    prefix: String,
+    gate: Arc<Gate>,
+    requests: Arc<Requests>,
+}
+
+/// An object as it was read.
+#[derive(Clone, Debug)]
+pub(super) struct Got {
+    pub(super) bytes: Bytes,
+    pub(super) meta: Meta,
+}
+
+/// What a bucket knows of an object.
+#[derive(Clone, Debug)]
+pub(super) struct Meta {
+    pub(super) size: u64,
+    pub(super) etag: String,
+    /// By the store's clock.
+    pub(super) age: Duration,
+}
+
+/// A row of a listing.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    /// Without the prefix.
+    pub(super) key: String,
+    pub(super) meta: Meta,
+}
+
+/// A page of a listing.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    pub(super) rows: Vec<Row>,
+    /// What lies below the next `/`, when the listing stops there; ending in `/`.
+    pub(super) dirs: Vec<String>,
+    next: Option<String>,
+}
+
+/// Which part of an object is read.
+#[derive(Clone, Debug)]
+pub(super) enum Part {
+    Whole,
+    Range(std::ops::Range<u64>),
+    /// So many bytes at the end.
+    Suffix(u64),
+}
+
+fn age_of(modified_ns: i64, answer: &Answer) -> Duration {
+    let age = answer.now_ns.map_or(0, |now| now.saturating_sub(modified_ns));
+    Duration::from_nanos(u64::try_from(age).unwrap_or(0))
+}
+
+fn meta_of(meta: &ObjectMeta, answer: &Answer) -> Meta {
+    let modified = meta.last_modified.timestamp_nanos_opt().unwrap_or(i64::MAX);
+    let etag = meta.e_tag.clone().unwrap_or_default();
+    Meta { size: meta.size, etag, age: age_of(modified, answer) }
+}
+
+/// Builds the driver's client. Chooses the one TLS provider of the process.
+fn client(options: &S3Options, tap: Tap) -> Result<AmazonS3> {
+    // Whoever was first chose; both choices are the same here.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let http = ClientOptions::new()
+        .with_timeout_disabled()
+        .with_connect_timeout(Duration::from_secs(5))
+        .with_allow_http(options.allow_http);
+    let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+    let mut builder = AmazonS3Builder::from_env()
+        .with_bucket_name(&options.bucket)
+        .with_retry(retry)
+        .with_virtual_hosted_style_request(options.virtual_hosted)
+        .with_http_connector(tap);
+    if let Some(region) = &options.region {
+        builder = builder.with_region(region);
+    }
+    if let Some(endpoint) = &options.endpoint {
+        let (scheme, host) = endpoint.split_once("://").unwrap_or(("https", endpoint));
+        builder = builder.with_endpoint(match options.virtual_hosted {
+            true => format!("{scheme}://{}.{host}", options.bucket),
+            false => endpoint.clone(),
+        });
+    }
+    // The environment may allow http as well; it stays allowed then.
+    let allowed = builder
+        .get_config_value(&object_store::aws::AmazonS3ConfigKey::Client(
+            object_store::ClientConfigKey::AllowHttp,
+        ))
+        .is_some_and(|v| v == "true");
+    builder = builder.with_client_options(http.with_allow_http(options.allow_http || allowed));
+    builder.build().map_err(|e| {
+        Error::invalid(format!("{} cannot be opened: {e}", options.url()))
+            .with_hint("set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION")
+    })
+}
+
+impl Bucket {
+    pub(super) fn new(options: &S3Options) -> Result<Self> {
+        let tap = Tap::default();
+        let s3 = client(options, tap.clone())?;
+        let made = tap.made.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        let http = made.ok_or_else(|| Error::failed("internal", "no S3 client was made"))?;
+        let prefix = match options.prefix.as_str() {
+            "" => String::new(),
+            prefix => format!("{prefix}/"),
+        };
+        let gate = Arc::new(Gate::new(options.concurrency));
+        Ok(Self { s3, http, prefix, gate, requests: tap.requests })
+    }
+
+    /// Requests sent so far.
+    pub(super) fn requests(&self) -> RequestCount {
+        self.requests.count()
+    }
+
+    /// Requests that may be in flight now.
+    pub(super) fn concurrency(&self) -> usize {
+        self.gate.limit()
+    }
+
+    /// The key in the bucket.
+    fn path(&self, key: &str) -> Result<Path> {
+        Path::parse(format!("{}{key}", self.prefix))
+            .map_err(|_| Error::invalid(format!("{key:?} is no key of a bucket")))
+    }
+
+    /// One request through the gate.
+    async fn send<T>(
+        &self,
+        what: &str,
+        write: bool,
+        bytes: u64,
+        work: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<(T, Answer)> {
+        let _place = self.gate.enter().await;
+        let (done, answer) = once(bytes, work).await;
+        match done {
+            Ok(Ok(done)) => {
+                self.gate.went_well();
+                Ok((done, answer))
+            }
+            Ok(Err(failed)) => {
+                if matches!(answer.status, Some(429 | 503)) {
+                    self.gate.too_much(answer.retry_after);
+                }
+                Err(classify(what, write, failed, &answer))
+            }
+            Err(limit) => {
+                let message = format!("{what}: no answer within {} s", limit.as_secs());
+                let kind = Kind::Unavailable { maybe_applied: write };
+                Err(Error::unavailable(message).with_kind(kind))
+            }
+        }
+    }
+
+    /// Reads an object; `None` when the bucket says that it is not there.
+    pub(super) async fn get(&self, key: &str) -> Result<Option<Got>> {
+        self.get_part(key, Part::Whole).await
+    }
+
+    /// Reads a part of an object. `meta.size` is that of the whole.
+    pub(super) async fn get_part(&self, key: &str, part: Part) -> Result<Option<Got>> {
+        let path = self.path(key)?;
+        let (range, most) = match part {
+            Part::Whole => (None, 10 * 1024 * 1024),
+            Part::Range(range) => {
+                let len = range.end - range.start;
+                (Some(GetRange::Bounded(range)), len)
+            }
+            Part::Suffix(len) => (Some(GetRange::Suffix(len)), len),
+        };
+        let work = async {
+            let got = self.s3.get_opts(&path, GetOptions { range, ..GetOptions::default() });
+            // The head of an answer may take no longer than that of a small one.
+            let got = match tokio::time::timeout(TRY, got).await {
+                Ok(got) => got?,
+                Err(e) => {
+                    return Err(object_store::Error::Generic { store: "S3", source: e.into() });
+                }
+            };
+            let meta = got.meta.clone();
+            Ok((got.bytes().await?, meta))
+        };
+        match self.send(&format!("get {key}"), false, most, work).await {
+            Ok(((bytes, meta), answer)) => Ok(Some(Got { bytes, meta: meta_of(&meta, &answer) })),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Looks at an object.
+    pub(super) async fn head(&self, key: &str) -> Result<Option<Meta>> {
+        let path = self.path(key)?;
+        let options = GetOptions { head: true, ..GetOptions::default() };
+        let work = async { Ok(self.s3.get_opts(&path, options).await?.meta) };
+        match self.send(&format!("look at {key}"), false, 0, work).await {
+            Ok((meta, answer)) => Ok(Some(meta_of(&meta, &answer))),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Writes an object under a condition; its version.
+    pub(super) async fn put(&self, key: &str, body: Bytes, expect: &Expect) -> Result<Version> {
+        let path = self.path(key)?;
+        let mode = match expect {
+            Expect::Any => PutMode::Overwrite,
+            Expect::Absent => PutMode::Create,
+            Expect::Version(v) => {
+                PutMode::Update(UpdateVersion { e_tag: Some(v.0.clone()), version: None })
+            }
+        };
+        let bytes = body.len() as u64;
+        let work = self.s3.put_opts(&path, PutPayload::from(body), PutOptions::from(mode));
+        match self.send(&format!("put {key}"), true, bytes, work).await {
+            Ok((put, _)) => Ok(Version(put.e_tag.unwrap_or_default())),
+            // An update of what is not there is refused like any other.
+            Err(e) if e.is_not_found() => {
+                let message = e.message().to_owned();
+                Err(Error::new(Kind::Conflict, "conflict", message))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Deletes an object; an absent one is success.
+    pub(super) async fn delete(&self, key: &str) -> Result<()> {
+        self.delete_at(key, None).await
+    }
+
+    /// Deletes an object, on condition that it still has this version. The driver has no
+    /// call for that, so the request is signed here.
+    pub(super) async fn delete_at(&self, key: &str, version: Option<&Version>) -> Result<()> {
+        let path = self.path(key)?;
+        let bad = |e: String| object_store::Error::Generic { store: "S3", source: e.into() };
+        let work =
+            async {
+                let url = self
+                    .s3
+                    .signed_url(
+                        "DELETE".parse().map_err(|_| bad(String::new()))?,
+                        &path,
+                        Duration::from_secs(300),
+                    )
+                    .await?;
+                let mut request = HttpRequest::new(HttpRequestBody::empty());
+                *request.method_mut() = "DELETE".parse().map_err(|_| bad(String::new()))?;
+                *request.uri_mut() = url.as_str().parse().map_err(|_| bad("no URL".into()))?;
+                if let Some(version) = version {
+                    let etag = version.0.parse().map_err(|_| bad("a bad version".into()))?;
+                    request.headers_mut().insert("if-match", etag);
+                }
+                let response = self.http.execute(request).await.map_err(|e| {
+                    object_store::Error::Generic { store: "S3", source: Box::new(e) }
+                })?;
+                match response.status().is_success() {
+                    true => Ok(()),
+                    false => {
+                        let text = response.into_body().bytes().await.unwrap_or_default();
+                        Err(bad(String::from_utf8_lossy(&text).into_owned()))
+                    }
+                }
+            };
+        match self.send(&format!("delete {key}"), true, 0, work).await {
+            Ok(_) => Ok(()),
+            Err(e) if e.is_not_found() && version.is_none() => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Deletes objects, a thousand a request; what became of each, in order. A server
+    /// that knows no batches gets them one by one.
+    pub(super) async fn delete_many(&self, keys: &[String]) -> Result<Vec<Result<()>>> {
+        let mut out = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(BATCH) {
+            out.extend(match self.delete_batch(keys).await {
+                Err(e) if e.code() == "not-supported" => self.delete_singly(keys).await,
+                done => done?,
+            });
+        }
+        Ok(out)
+    }
+
+    async fn delete_batch(&self, keys: &[String]) -> Result<Vec<Result<()>>> {
+        let paths: Vec<Path> = keys.iter().map(|k| self.path(k)).collect::<Result<_>>()?;
+        let asked = paths.len();
+        let stream = futures::stream::iter(paths.into_iter().map(Ok)).boxed();
+        let work = async {
+            let done: Vec<_> = self.s3.delete_stream(stream).collect().await;
+            match done.len() == asked {
+                true => Ok(done),
+                // The request failed as a whole.
+                false => Err(done.into_iter().find_map(Result::err).unwrap_or_else(|| {
+                    let source = "a batch deletion was answered in part".into();
+                    object_store::Error::Generic { store: "S3", source }
+                })),
+            }
+        };
+        let what = format!("delete of {asked} objects");
+        let (done, answer) = self.send(&what, true, asked as u64 * 200, work).await?;
+        if let [Err(_)] = &done[..]
+            && answer.status.is_some_and(|s| s >= 300)
+        {
+            let failed = done.into_iter().find_map(Result::err);
+            return Err(failed.map_or_else(
+                || Error::unavailable(what.clone()),
+                |failed| classify(&what, true, failed, &answer),
+            ));
+        }
+        let each = |(done, key): (object_store::Result<Path>, &String)| match done {
+            Ok(_) => Ok(()),
+            Err(e) => {
+                let text = e.to_string();
+                let said = text.rsplit("failed for key ").next().unwrap_or(&text);
+                Err(Error::unavailable(format!("delete {key}: {said}")))
+            }
+        };
+        Ok(done.into_iter().zip(keys).map(each).collect())
+    }
+
+    async fn delete_singly(&self, keys: &[String]) -> Vec<Result<()>> {
+        let deletes: Vec<_> = keys.iter().map(|key| self.delete(key)).collect();
+        in_order(deletes, self.concurrency()).await
+    }
+
+    /// One page of the keys that begin with `prefix`.
+    async fn page(
+        &self,
+        prefix: &str,
+        flat: bool,
+        after: Option<&str>,
+        token: Option<String>,
+    ) -> Result<Page> {
+        let whole = format!("{}{prefix}", self.prefix);
+        let options = PaginatedListOptions {
+            offset: after.map(|key| format!("{}{key}", self.prefix)),
+            delimiter: (!flat).then(|| "/".into()),
+            page_token: token,
+            ..PaginatedListOptions::default()
+        };
+        let start = (!whole.is_empty()).then_some(whole.as_str());
+        let work = self.s3.list_paginated(start, options);
+        let (page, answer) = self.send(&format!("list {prefix}"), false, 1 << 20, work).await?;
+        let own = |key: &str| key.strip_prefix(self.prefix.as_str()).map(str::to_owned);
+        let outside = || Error::unavailable(format!("the listing of {prefix} names other keys"));
+        let mut out = Page { next: page.page_token, ..Page::default() };
+        for meta in &page.result.objects {
+            let key = own(meta.location.as_ref()).filter(|k| k.starts_with(prefix));
+            out.rows.push(Row { key: key.ok_or_else(outside)?, meta: meta_of(meta, &answer) });
+        }
+        for dir in &page.result.common_prefixes {
+            let dir = own(dir.as_ref()).filter(|k| k.starts_with(prefix));
+            out.dirs.push(format!("{}/", dir.ok_or_else(outside)?));
+        }
+        Ok(out)
+    }
+
+    /// Every key that begins with `prefix`, in the server's order. A page that repeats
+    /// a key, or one that comes before those of the page before it, fails the listing:
+    /// what is deleted must never rest on such a one.
+    pub(super) async fn list(&self, prefix: &str) -> Result<Vec<Row>> {
+        Ok(self.listing(prefix, true, None).await?.rows)
+    }
+
+    /// As [`Bucket::list`], of the keys behind `after`.
+    pub(super) async fn list_after(&self, prefix: &str, after: Option<&str>) -> Result<Vec<Row>> {
+        Ok(self.listing(prefix, true, after).await?.rows)
+    }
+
+    /// The keys right below `prefix`, and the directories there.
+    pub(super) async fn list_dir(&self, prefix: &str) -> Result<Page> {
+        self.listing(prefix, false, None).await
+    }
+
+    async fn listing(&self, prefix: &str, flat: bool, after: Option<&str>) -> Result<Page> {
+        let mut out = Page::default();
+        let (mut seen, mut tokens) = (HashSet::new(), HashSet::new());
+        let mut token: Option<String> = None;
+        loop {
+            let page = self.page(prefix, flat, after, token.take()).await?;
+            let bad = |why| Err(Error::unavailable(format!("the listing of {prefix} {why}")));
+            if page.rows.iter().any(|row| !seen.insert(row.key.clone())) {
+                return bad("repeats a key");
+            }
+            if let (Some(last), Some(first)) = (out.rows.last(), page.rows.first())
+                && !follows(&last.key, &first.key)
+            {
+                return bad("goes backwards");
+            }
+            out.rows.extend(page.rows);
+            out.dirs.extend(page.dirs);
+            match page.next {
+                None => return Ok(out),
+                Some(next) if !tokens.insert(next.clone()) => return bad("goes round in circles"),
+                next => token = next,
+            }
+        }
+    }
+
+    /// The store's clock, in nanoseconds since 1970, when the server tells it.
+    pub(super) async fn now(&self) -> Result<Option<i64>> {
+        let whole = format!("{}store.json", self.prefix);
+        let work = self.s3.list_paginated(Some(&whole), PaginatedListOptions::default());
+        let (_, answer) = self.send("look at the clock", false, 0, work).await?;
+        Ok(answer.now_ns)
+    }
+
+    /// The first key that begins with `prefix`, when there is one.
+    pub(super) async fn any(&self, prefix: &str) -> Result<Option<Row>> {
+        Ok(self.page(prefix, true, None, None).await?.rows.into_iter().next())
+    }
+}
+
+/// Does all of `work`, `width` at a time; the results in order. The futures are made
+/// before the first is awaited: a closure across an await could not change threads.
+pub(super) async fn in_order<F: Future>(work: Vec<F>, width: usize) -> Vec<F::Output> {
+    futures::stream::iter(work).buffered(width.max(1)).collect().await
+}
+
+/// Whether a key may come after another: by bytes, or by the names of its parts, as
+/// servers list that keep keys as files.
+fn follows(last: &str, next: &str) -> bool {
+    next > last || next.split('/').gt(last.split('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_is_by_bytes_or_by_parts() {
+        assert!(follows("a/b", "a/c") && follows("a.x/b", "a/b") && follows("a/b", "a.x/b"));
+        assert!(!follows("a/c", "a/b") && !follows("b/a", "a/z"));
+    }
+}
