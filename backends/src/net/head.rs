@@ -74,6 +74,16 @@ impl Heads {
         Ok(self.read(run).await?.map(|(_, head)| head))
     }
 
+    /// Where the log of a run ends at least; 0 without a head.
+    pub async fn size(&self, run: &RunId) -> Result<u64> {
+        let known = self.known(run);
+        let mut known = known.lock().await;
+        if known.is_none() {
+            *known = self.read(run).await?;
+        }
+        Ok(known.as_ref().map_or(0, |(_, head)| head.log_size))
+    }
+
     /// Gives a new run its head. One that a deleted run of this id left is replaced.
     pub async fn make(&self, run: &RunId) -> Result<()> {
         let known = self.known(run);

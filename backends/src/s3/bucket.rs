@@ -436,9 +436,11 @@ impl Bucket {
         Ok(answer.now_ns)
     }
 
-    /// The first key that begins with `prefix`, when there is one.
-    pub(super) async fn any(&self, prefix: &str) -> Result<Option<Row>> {
-        Ok(self.page(prefix, true, None, None).await?.rows.into_iter().next())
+    /// The keys that begin with `prefix` when one page holds them; `None` when there are
+    /// more.
+    pub(super) async fn some(&self, prefix: &str) -> Result<Option<Vec<Row>>> {
+        let page = self.page(prefix, true, None, None).await?;
+        Ok(page.next.is_none().then_some(page.rows))
     }
 }
 

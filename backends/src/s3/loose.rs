@@ -84,7 +84,7 @@ pub(super) fn corrupt(digest: &Digest, found: &str) -> Error {
 }
 
 /// What lies under the key of an object.
-enum Found {
+pub(super) enum Found {
     Absent,
     Right,
     Wrong,
@@ -134,7 +134,7 @@ impl Bucket {
 
     /// Whether what is stored is what we would store: small ones by content, large ones
     /// by length and checksum, and by content where the server's checksum is another.
-    async fn compare(&self, key: &str, form: &Form) -> Result<Found> {
+    pub(super) async fn compare(&self, key: &str, form: &Form) -> Result<Found> {
         if form.stored.len() >= LARGE {
             let Some(meta) = self.head(key).await? else { return Ok(Found::Absent) };
             if meta.size != form.stored.len() as u64 {

@@ -10,6 +10,7 @@ mod gate;
 mod listing;
 mod loose;
 mod objects;
+mod packs;
 mod runlog;
 pub mod url;
 mod wire;
@@ -53,6 +54,7 @@ struct Inner {
     /// Locks of the host lie on the host.
     host: LocalStore,
     known: documents::Known,
+    packs: packs::Packs,
     store_id: Mutex<String>,
 }
 
@@ -94,6 +96,7 @@ impl S3Store {
             leases: OnceCell::new(),
             host,
             known: documents::Known::default(),
+            packs: packs::Packs::default(),
             store_id: Mutex::default(),
         })))
     }

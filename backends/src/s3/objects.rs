@@ -1,16 +1,15 @@
 //! Objects: many at a time, each answered for itself.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use backtrail_core::error::{Error, Result};
 use backtrail_core::ids::Digest;
 use backtrail_core::store::{DeleteOutcome, ListedObject, Object, PutObjects, PutOutcome};
-use bytes::Bytes;
 
 use super::Inner;
 use super::bucket::in_order;
-use super::loose::{self, Form, forms};
+use super::loose::{self, Form, Found, forms};
 
 /// Digests above which presence is looked up in a listing.
 const FEW: usize = 64;
@@ -19,9 +18,18 @@ pub(super) fn absent(digest: &Digest) -> Error {
     Error::not_found(format!("object {digest} is not in the store"))
 }
 
+/// What became of one put.
+enum Put {
+    Done(PutOutcome),
+    /// It goes into the next pack.
+    Queue(Form),
+}
+
 impl Inner {
     /// Under an `objects` guard, answers come from state read after it was taken.
-    pub(super) fn guarded(&self) {}
+    pub(super) fn guarded(&self) {
+        self.packs.doubt();
+    }
 
     fn width(&self) -> usize {
         self.bucket.concurrency()
@@ -33,46 +41,87 @@ impl Inner {
         mode: PutObjects,
     ) -> Result<Vec<PutOutcome>> {
         let mut out: Vec<PutOutcome> = batch.iter().map(|_| PutOutcome::Present).collect();
-        let mut first: HashMap<Digest, usize> = HashMap::new();
+        let index = self.index().await?;
+        let mut seen: HashSet<Digest> = HashSet::new();
         let mut wanted = Vec::new();
         let mut places = Vec::new();
         for (i, object) in batch.into_iter().enumerate() {
+            let (digest, raw) = (object.digest(), object.bytes().len() as u64);
+            let there = mode == PutObjects::Check
+                && (self.held(&digest).is_some() || index.has(&digest, raw));
             // The empty content is never stored, and one of many equal ones is enough.
-            if !object.bytes().is_empty() && first.insert(object.digest(), i).is_none() {
+            if raw > 0 && !there && seen.insert(digest) {
                 places.push(i);
                 wanted.push(object);
             }
         }
         let forms = forms(wanted, self.open.compression).await?;
-        let put = |form: Form| async move {
-            let digest = form.digest;
-            let put = self.bucket.put_loose(form, mode).await;
-            put.unwrap_or_else(|e| PutOutcome::Failed(e.with_detail("digest", digest.hex())))
-        };
-        let puts: Vec<_> = forms.into_iter().map(put).collect();
-        for (i, outcome) in places.into_iter().zip(in_order(puts, self.width()).await) {
-            out[i] = outcome;
+        let many = forms.iter().filter(|form| self.is_small(form.raw)).count() >= FEW;
+        let puts: Vec<_> = forms.into_iter().map(|form| self.put_one(form, mode, many)).collect();
+        let mut queued = Vec::new();
+        for (i, put) in places.into_iter().zip(in_order(puts, self.width()).await) {
+            out[i] = match put {
+                Ok(Put::Done(outcome)) => outcome,
+                Ok(Put::Queue(form)) => {
+                    let stored = form.stored.len() as u64;
+                    queued.push(form);
+                    PutOutcome::Stored { stored }
+                }
+                Err(e) => PutOutcome::Failed(e),
+            };
         }
+        if mode == PutObjects::Rewrite {
+            // The packed copies may be the reason to rewrite.
+            seen.iter().for_each(|digest| self.condemn(index.places(digest)));
+        }
+        self.queue(queued).await?;
         Ok(out)
     }
 
-    pub(super) async fn get_objects(&self, batch: &[Digest]) -> Result<Vec<Result<Bytes>>> {
-        let get = |digest: Digest| async move {
-            if digest == Digest::EMPTY {
-                return Ok(Bytes::new());
+    /// Puts one object, unless it is to go into a pack: then a loose copy is looked for
+    /// only where that is cheap.
+    async fn put_one(&self, form: Form, mode: PutObjects, many: bool) -> Result<Put> {
+        let digest = form.digest;
+        let key = loose::key_of(&digest, form.compressed);
+        let put = async {
+            if mode == PutObjects::Rewrite || !self.is_small(form.raw) {
+                return self.bucket.put_loose(form, mode).await.map(Put::Done);
             }
-            self.bucket.loose(&digest).await?.ok_or_else(|| absent(&digest))
+            if !self.maybe_loose(&digest, many).await? {
+                return Ok(Put::Queue(form));
+            }
+            Ok(match self.bucket.compare(&key, &form).await? {
+                Found::Absent => Put::Queue(form),
+                Found::Right => Put::Done(PutOutcome::Present),
+                Found::Wrong => Put::Done(self.bucket.put_loose(form, mode).await?),
+            })
         };
-        let gets: Vec<_> = batch.iter().copied().map(get).collect();
-        Ok(in_order(gets, self.width()).await)
+        let done = put.await.map_err(|e| e.with_detail("digest", digest.hex()))?;
+        if matches!(done, Put::Done(_)) {
+            self.now_loose(key).await;
+        }
+        Ok(done)
     }
 
     pub(super) async fn contains(&self, batch: &[(Digest, u64)]) -> Result<Vec<bool>> {
+        let index = self.index().await?;
+        let unpacked = |(digest, raw): &&(Digest, u64)| {
+            self.is_small(*raw) && self.held(digest).is_none() && !index.has(digest, *raw)
+        };
+        let many = batch.iter().filter(unpacked).count() >= FEW;
+        let index = &index;
         let look = |(digest, raw): (Digest, u64)| async move {
             if digest == Digest::EMPTY {
                 return Ok(raw == 0);
             }
-            self.bucket.has_loose(&digest, raw).await
+            if let Some(held) = self.held(&digest) {
+                return Ok(held.raw() == raw);
+            }
+            if index.has(&digest, raw) {
+                return Ok(true);
+            }
+            // Of many small ones those in no pack are put again rather than looked for.
+            Ok(!(many && self.is_small(raw)) && self.bucket.has_loose(&digest, raw).await?)
         };
         let looks: Vec<_> = batch.iter().copied().map(look).collect();
         in_order(looks, self.width()).await.into_iter().collect()
@@ -91,12 +140,43 @@ impl Inner {
                 None => out.push(ListedObject::Foreign(row.key)),
             }
         }
+        self.list_packed(&mut sizes).await?;
+        for (digest, stored) in self.all_held() {
+            let size = sizes.entry(digest).or_insert((0, Duration::ZERO));
+            *size = (size.0 + stored, Duration::ZERO);
+        }
         let object = |(digest, (stored, age))| ListedObject::Object { digest, stored, age };
         out.extend(sizes.into_iter().map(object));
         Ok(out)
     }
 
+    /// Packed objects, each as old as its pack.
+    async fn list_packed(&self, sizes: &mut HashMap<Digest, (u64, Duration)>) -> Result<()> {
+        self.packs.doubt();
+        let index = self.index().await?;
+        if index.objects().next().is_none() {
+            return Ok(());
+        }
+        let ages: HashMap<String, Duration> = self.pack_ages().await?;
+        for (digest, places) in index.objects() {
+            let size = sizes.entry(*digest).or_insert((0, Duration::MAX));
+            for place in places {
+                size.0 += u64::from(place.entry.stored);
+                size.1 = size.1.min(ages.get(&*place.pack).copied().unwrap_or_default());
+            }
+        }
+        Ok(())
+    }
+
     pub(super) async fn delete_objects(&self, batch: &[Digest]) -> Result<Vec<DeleteOutcome>> {
+        let index = self.index().await?;
+        let mut gone = Vec::new();
+        for place in batch.iter().flat_map(|digest| index.places(digest)) {
+            gone.push((place.pack.clone(), place.entry.digest));
+        }
+        if !gone.is_empty() {
+            self.condemn_now(&gone).await?;
+        }
         let mut loose = self.loose_keys(batch).await?;
         let mut keys = Vec::new();
         let mut owners = Vec::new();
@@ -106,7 +186,15 @@ impl Inner {
                 owners.push(i);
             }
         }
-        let mut out: Vec<DeleteOutcome> = batch.iter().map(|_| DeleteOutcome::Absent).collect();
+        let mut seen = HashSet::new();
+        let mut was_there = |digest: &Digest| {
+            let held = self.drop_held(digest);
+            seen.insert(*digest) && (held || !index.places(digest).is_empty())
+        };
+        let mut out: Vec<DeleteOutcome> = batch
+            .iter()
+            .map(|d| if was_there(d) { DeleteOutcome::Deleted } else { DeleteOutcome::Absent })
+            .collect();
         for (i, done) in owners.into_iter().zip(self.bucket.delete_many(&keys).await?) {
             match done {
                 Err(e) => out[i] = DeleteOutcome::Failed(e),
@@ -148,13 +236,5 @@ impl Inner {
             }
         }
         Ok(out)
-    }
-
-    pub(super) async fn flush(&self) -> Result<()> {
-        Ok(())
-    }
-
-    pub(super) async fn maintain(&self) -> Result<()> {
-        Ok(())
     }
 }

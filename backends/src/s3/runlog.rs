@@ -111,6 +111,12 @@ impl Inner {
         check_size("log append of run", run.as_str(), bytes.len(), MAX_BYTES)?;
         let len = bytes.len() as u64;
         let far = |at: u64| Error::invalid(format!("log offset {at} of run {run} is too far"));
+        if let Some(at) = offset {
+            // What is known to be stored there is compared before anything is reserved.
+            let size = self.heads.size(run).await?;
+            let end = at.saturating_add(len).min(size);
+            self.compare_old(run, &(at..end.max(at)), bytes).await?;
+        }
         // Where the bytes begin, and the end of the log before that.
         let reserved = self.reserve(run, fence, |head| {
             let at = offset.unwrap_or(head.log_size);
@@ -135,27 +141,39 @@ impl Inner {
     /// Bytes at places that were reserved before: what is stored there must be equal,
     /// and what is a hole is filled.
     async fn fill_old(&self, run: &RunId, old: &Range<u64>, bytes: &Bytes) -> Result<()> {
-        if old.is_empty() {
-            return Ok(());
-        }
-        let ours = |from: u64, to: u64| {
-            bytes.slice((from - old.start) as usize..(to - old.start) as usize)
-        };
-        let parts = self.parts(run, old.clone()).await?;
-        for part in &parts {
-            if let LogPart::Bytes { offset, bytes: there } = part
-                && *there != ours(*offset, part.end())
-            {
-                let message = format!("the log of run {run} has other bytes at offset {offset}");
-                return Err(Error::new(Kind::Conflict, "conflict", message));
-            }
-        }
-        for part in &parts {
-            if let LogPart::Hole { offset, .. } = part {
-                self.write_chunk(run, *offset, &ours(*offset, part.end())).await?;
-            }
+        for hole in self.compare_old(run, old, bytes).await? {
+            let ours =
+                bytes.slice((hole.start - old.start) as usize..(hole.end - old.start) as usize);
+            self.write_chunk(run, hole.start, &ours).await?;
         }
         Ok(())
+    }
+
+    /// The holes of a stretch. Fails with `Conflict` when other bytes are stored in it.
+    async fn compare_old(
+        &self,
+        run: &RunId,
+        old: &Range<u64>,
+        bytes: &Bytes,
+    ) -> Result<Vec<Range<u64>>> {
+        let mut holes = Vec::new();
+        if old.is_empty() {
+            return Ok(holes);
+        }
+        for part in self.parts(run, old.clone()).await? {
+            match &part {
+                LogPart::Hole { offset, .. } => holes.push(*offset..part.end()),
+                LogPart::Bytes { offset, bytes: there } => {
+                    let from = (offset - old.start) as usize;
+                    if bytes[from..from + there.len()] != there[..] {
+                        let message =
+                            format!("the log of run {run} has other bytes at offset {offset}");
+                        return Err(Error::new(Kind::Conflict, "conflict", message));
+                    }
+                }
+            }
+        }
+        Ok(holes)
     }
 
     async fn write_chunk(&self, run: &RunId, at: u64, bytes: &Bytes) -> Result<()> {

@@ -1,5 +1,7 @@
 //! `s3://bucket[/prefix][?option=value…]`.
 
+use std::time::Duration;
+
 use backtrail_core::error::{Error, Result};
 
 /// Where a store lies in S3 and how to talk to it.
@@ -21,6 +23,8 @@ pub struct S3Options {
     pub concurrency: usize,
     /// Store small objects together.
     pub packs: bool,
+    /// Age from which maintenance takes what a crash left, and packs loose objects.
+    pub leftovers: Duration,
 }
 
 impl S3Options {
@@ -35,6 +39,7 @@ impl S3Options {
             virtual_hosted: false,
             concurrency: 16,
             packs: true,
+            leftovers: Duration::from_hours(24),
         }
     }
 

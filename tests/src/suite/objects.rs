@@ -273,9 +273,16 @@ pub async fn o11_stored_form_is_invisible(site: &Site) {
             assert_eq!(got, object.bytes());
             assert_eq!(handle.contains(&[question(object)]).await.expect("answers"), [true]);
         }
-        // Either spelling is there already for the other.
+        // Either spelling is there already for the other. In a bucket a put looks only for
+        // the one that it would write.
         let out = handle.put_objects(objects.to_vec(), PutObjects::Check).await.expect("puts");
-        assert!(out.iter().all(|o| matches!(o, PutOutcome::Present)), "{out:?}");
+        let right = |o: &PutOutcome| match o {
+            PutOutcome::Present => true,
+            PutOutcome::Stored { .. } => site.bucket().is_some(),
+            _ => false,
+        };
+        assert!(out.iter().all(right), "{out:?}");
+        handle.flush().await.expect("flushes");
     }
     let Some(file) = site.stored_file(&objects[1].digest()) else { return };
     assert_eq!(file.extension().and_then(|e| e.to_str()), Some("zst"));
