@@ -14,6 +14,11 @@ const DOCUMENTS: &[&str] =
 const OTHERS: &[&str] =
     &["workspace-objects/", "packs/", "pack-index/", "locks/", "tenants/", "probe/"];
 
+/// True for a directory at the top of a store.
+pub(super) fn is_ours(dir: &str) -> bool {
+    DOCUMENTS.contains(&dir) || OTHERS.contains(&dir)
+}
+
 /// True for what a run has beside documents.
 fn is_record(key: &str) -> bool {
     let Some((run, rest)) = key.strip_prefix("runs/").and_then(|k| k.split_once('/')) else {

@@ -169,6 +169,7 @@ impl Inner {
     }
 
     pub(super) async fn delete_objects(&self, batch: &[Digest]) -> Result<Vec<DeleteOutcome>> {
+        self.check_root().await?;
         let index = self.index().await?;
         let mut gone = Vec::new();
         for place in batch.iter().flat_map(|digest| index.places(digest)) {

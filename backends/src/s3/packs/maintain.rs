@@ -38,6 +38,7 @@ struct Round {
 
 impl Inner {
     pub(in crate::s3) async fn maintain(&self) -> Result<()> {
+        self.check_root().await?;
         let wait = Duration::from_secs(30);
         let name = LockName::PackIndex;
         let request = LockRequest::new(name, LockMode::Exclusive, wait, "maintenance");
