@@ -1,0 +1,8 @@
+//! The S3 store beside a real server: what only a bucket can do wrong.
+
+mod cli;
+mod lost;
+mod packs;
+mod places;
+mod servers;
+mod world;
