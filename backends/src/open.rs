@@ -35,6 +35,8 @@ pub struct OpenOptions {
     pub lease_ttl: Duration,
     /// Where locks of this host lie when the store lies elsewhere.
     pub state_dir: PathBuf,
+    /// What may be remembered of network stores on this host; `None`: nothing is.
+    pub cache_dir: Option<PathBuf>,
     /// The wall clock, for markers and holders.
     pub clock: Arc<dyn Clock>,
     /// Random bytes, for staging names and guards.
@@ -58,6 +60,7 @@ impl Default for OpenOptions {
             tenant: String::from("default"),
             lease_ttl: Duration::from_secs(60),
             state_dir: home.join(".local/state/backtrail"),
+            cache_dir: None,
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
             host,

@@ -100,7 +100,12 @@ impl App {
             ids: Arc::clone(&self.ctx.ids),
             host: self.ctx.host.clone(),
             faults: Arc::clone(&self.ctx.faults),
+            cache_dir: settings.cache_dir.clone(),
             ..OpenOptions::default()
+        };
+        let options = match &settings.state_dir {
+            Some(state_dir) => OpenOptions { state_dir: state_dir.clone(), ..options },
+            None => options,
         };
         open(&url, options).await
     }

@@ -220,6 +220,26 @@ fn cld_st2_events_and_artifacts() {
 }
 
 #[test]
+fn cld_st1_a_run_and_its_children() {
+    each(stories::st1_a_run_and_its_children);
+}
+
+#[test]
+fn cld_st3_appends_and_reads_cut_across() {
+    each(stories::st3_appends_and_reads_cut_across);
+}
+
+#[test]
+fn cld_st6_a_long_listing() {
+    each(stories::st6_a_long_listing);
+}
+
+#[test]
+fn cld_st8_never_two_inside_for_long() {
+    each(stories::st8_never_two_inside_for_long);
+}
+
+#[test]
 fn cld_st5_content_returns_its_version_does_not() {
     each(stories::st5_content_returns_its_version_does_not);
 }

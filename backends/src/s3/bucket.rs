@@ -8,7 +8,7 @@ use backtrail_core::error::{Error, Kind, Result};
 use backtrail_core::store::{Expect, Version};
 use bytes::Bytes;
 use futures::StreamExt;
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::client::{HttpClient, HttpRequest, HttpRequestBody};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
@@ -20,7 +20,7 @@ use object_store::{
 
 use super::gate::Gate;
 use super::url::S3Options;
-use super::wire::{Answer, RequestCount, Requests, TRY, Tap, classify, once};
+use super::wire::{Answer, RequestCount, Requests, TRY, Tap, classify, limit, once};
 
 /// Keys of one batch deletion.
 pub(super) const BATCH: usize = 1_000;
@@ -33,6 +33,7 @@ pub(super) struct Bucket {
     prefix: String,
     gate: Arc<Gate>,
     requests: Arc<Requests>,
+    server: String,
 }
 
 /// An object as it was read.
@@ -89,7 +90,7 @@ fn meta_of(meta: &ObjectMeta, answer: &Answer) -> Meta {
 }
 
 /// Builds the driver's client. Chooses the one TLS provider of the process.
-fn client(options: &S3Options, tap: Tap) -> Result<AmazonS3> {
+fn client(options: &S3Options, tap: Tap) -> Result<(AmazonS3, String)> {
     // Whoever was first chose; both choices are the same here.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let http = ClientOptions::new()
@@ -114,21 +115,22 @@ fn client(options: &S3Options, tap: Tap) -> Result<AmazonS3> {
     }
     // The environment may allow http as well; it stays allowed then.
     let allowed = builder
-        .get_config_value(&object_store::aws::AmazonS3ConfigKey::Client(
-            object_store::ClientConfigKey::AllowHttp,
-        ))
+        .get_config_value(&AmazonS3ConfigKey::Client(object_store::ClientConfigKey::AllowHttp))
         .is_some_and(|v| v == "true");
     builder = builder.with_client_options(http.with_allow_http(options.allow_http || allowed));
-    builder.build().map_err(|e| {
+    let server = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
+    let server = server.or(builder.get_config_value(&AmazonS3ConfigKey::Region));
+    let s3 = builder.build().map_err(|e| {
         Error::invalid(format!("{} cannot be opened: {e}", options.url()))
             .with_hint("set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION")
-    })
+    })?;
+    Ok((s3, server.unwrap_or_default()))
 }
 
 impl Bucket {
     pub(super) fn new(options: &S3Options) -> Result<Self> {
         let tap = Tap::default();
-        let s3 = client(options, tap.clone())?;
+        let (s3, server) = client(options, tap.clone())?;
         let made = tap.made.lock().unwrap_or_else(|e| e.into_inner()).clone();
         let http = made.ok_or_else(|| Error::failed("internal", "no S3 client was made"))?;
         let prefix = match options.prefix.as_str() {
@@ -136,7 +138,12 @@ impl Bucket {
             prefix => format!("{prefix}/"),
         };
         let gate = Arc::new(Gate::new(options.concurrency));
-        Ok(Self { s3, http, prefix, gate, requests: tap.requests })
+        Ok(Self { s3, http, prefix, gate, requests: tap.requests, server })
+    }
+
+    /// Which server it is: its URL, or Amazon's region.
+    pub(super) fn server(&self) -> &str {
+        &self.server
     }
 
     /// Requests sent so far.
@@ -209,8 +216,13 @@ impl Bucket {
                     return Err(object_store::Error::Generic { store: "S3", source: e.into() });
                 }
             };
-            let meta = got.meta.clone();
-            Ok((got.bytes().await?, meta))
+            let (meta, len) = (got.meta.clone(), got.range.end - got.range.start);
+            let body = tokio::time::timeout(limit(len), got.bytes()).await;
+            let late = |e: tokio::time::error::Elapsed| object_store::Error::Generic {
+                store: "S3",
+                source: e.into(),
+            };
+            Ok((body.map_err(late)??, meta))
         };
         match self.send(&format!("get {key}"), false, most, work).await {
             Ok(((bytes, meta), answer)) => Ok(Some(Got { bytes, meta: meta_of(&meta, &answer) })),

@@ -4,6 +4,7 @@
 //! settled by the retry layer above, and by [`crate::net::settle`] for what it cannot see.
 
 mod bucket;
+mod cache;
 mod documents;
 mod events;
 mod gate;
@@ -16,7 +17,7 @@ mod runlog;
 pub mod url;
 mod wire;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use async_trait::async_trait;
 use backtrail_core::error::{Error, Kind, Result};
@@ -54,6 +55,8 @@ struct Inner {
     leases: OnceCell<Leases>,
     /// Locks of the host lie on the host.
     host: LocalStore,
+    /// Where locks are taken when this is the objects half of two stores.
+    other_half: OnceLock<Arc<dyn Store>>,
     known: documents::Known,
     packs: packs::Packs,
     store_id: Mutex<String>,
@@ -96,6 +99,7 @@ impl S3Store {
             heads,
             leases: OnceCell::new(),
             host,
+            other_half: OnceLock::new(),
             known: documents::Known::default(),
             packs: packs::Packs::default(),
             store_id: Mutex::default(),
@@ -139,6 +143,29 @@ impl S3Store {
         };
         self.learn(&there);
         Ok(there)
+    }
+
+    /// The verdict of the last day, or a new one. Only a handle with a cache directory
+    /// has one: others would ask the server anew each time.
+    pub async fn verdict(&self) -> Result<probe::Verdict> {
+        if let Some(verdict) = self.0.cached_verdict().await {
+            return Ok(verdict);
+        }
+        let verdict = self.probe().await?;
+        self.0.cache_verdict(&verdict).await;
+        Ok(verdict)
+    }
+
+    /// Makes this the objects half of two stores: its locks are those of `documents`, for
+    /// its own server may bend conditions.
+    pub fn lock_in(&self, documents: Arc<dyn Store>) {
+        let _ = self.0.other_half.set(documents);
+    }
+
+    /// Makes what is known of packs be read again: due once the `objects` lock was taken,
+    /// which this store sees itself unless it is the half of two.
+    pub fn doubt(&self) {
+        self.0.guarded();
     }
 
     /// Requests that may be in flight now: fewer after the server said that it is too much.
@@ -230,6 +257,9 @@ impl Inner {
     }
 
     async fn lock(&self, request: LockRequest) -> Result<Guard> {
+        if let Some(documents) = self.other_half.get() {
+            return documents.lock(request).await;
+        }
         let objects = request.name == LockName::Objects;
         // A run's record remembers its newest token, should its lock have been lost.
         let floor = match &request.name {

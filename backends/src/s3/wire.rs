@@ -155,13 +155,18 @@ fn date_ns(text: &str) -> Option<i64> {
     i64::try_from(time.as_nanosecond()).ok()
 }
 
+/// How long a try that moves so many bytes may take.
+pub(super) fn limit(bytes: u64) -> Duration {
+    TRY + Duration::from_secs(bytes / SLOWEST)
+}
+
 /// Runs one request; what it gave and what the answer said beside that. `bytes` is what
 /// it moves at most.
 pub(super) async fn once<T>(
     bytes: u64,
     work: impl Future<Output = object_store::Result<T>>,
 ) -> (Result<object_store::Result<T>, Duration>, Answer) {
-    let limit = TRY + Duration::from_secs(bytes / SLOWEST);
+    let limit = limit(bytes);
     let work = async {
         let done = tokio::time::timeout(limit, work).await;
         let answer = ANSWER.with(|slot| slot.borrow().clone());

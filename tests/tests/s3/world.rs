@@ -62,6 +62,10 @@ impl World {
         s3::raw(&place, self.options()).await
     }
 
+    pub(crate) fn temp(&self) -> &std::path::Path {
+        self.temp.path()
+    }
+
     pub(crate) fn bucket(&self) -> s3::Bucket {
         s3::Bucket::new(&self.place)
     }

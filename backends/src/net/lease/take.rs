@@ -13,6 +13,8 @@ use crate::net::keeper::Keeper;
 use crate::net::{Found, parsed, settle, stamped};
 
 const FIRST_POLL: Duration = Duration::from_millis(250);
+/// Times that refs are rewritten while others write to them.
+const REWRITES: u32 = 50;
 const LAST_POLL: Duration = Duration::from_secs(2);
 
 /// What one try came to.
@@ -136,7 +138,10 @@ impl Room {
     /// its compare-and-swap and looks at its objects again (CLD-G9).
     async fn shared(&self, name: &LockName, base: &str) -> Result<Option<Holder>> {
         let mut alive = None;
-        for named in self.small.below(&format!("{base}.shared/")).await? {
+        let dir = format!("{base}.shared/");
+        let there = self.small.below(&dir).await?;
+        self.watch.keep(&dir, &there);
+        for named in there {
             let Some(sight) = self.sight(&named).await? else { continue };
             if sight.unchanged < term(name, Duration::from_millis(sight.holder.ttl_ms)) {
                 alive.get_or_insert(sight.holder);
@@ -154,7 +159,7 @@ impl Room {
     /// Gives a document a new version.
     async fn rewrite(&self, key: &str) -> Result<()> {
         let Some(doc) = DocKey::parse(key) else { return Ok(()) };
-        loop {
+        for _ in 0..REWRITES {
             let Some(found) = self.small.read(key).await? else { return Ok(()) };
             let body = docs::restamped(&*self.config.ids, &doc, &found.body)?;
             let expect = Expect::Version(found.version);
@@ -162,6 +167,7 @@ impl Room {
                 return Ok(());
             }
         }
+        Err(Error::unavailable(format!("too many write to {key} at once")))
     }
 
     /// Who holds a lock Exclusive now; a holder that gave no sign of life is none.

@@ -57,6 +57,11 @@ impl Watch {
         Some(Sight { holder: seen.holder.clone(), unchanged: now.saturating_sub(seen.since) })
     }
 
+    /// Forgets holders below `dir` that are no more.
+    pub(super) fn keep(&self, dir: &str, there: &[Named]) {
+        self.all().retain(|key, _| !key.starts_with(dir) || there.iter().any(|n| n.key == *key));
+    }
+
     pub(super) fn forget(&self, key: &str) {
         self.all().remove(key);
     }

@@ -21,8 +21,8 @@ pub(super) struct Pack {
     pub(super) size: u64,
     /// What of it is not condemned.
     pub(super) live: Vec<Entry>,
-    /// Entries in all.
-    pub(super) count: usize,
+    /// Its whole table: what is condemned takes its room until the pack is written anew.
+    pub(super) all: Vec<Entry>,
 }
 
 impl Pack {
@@ -54,7 +54,7 @@ impl Index {
             let id: Arc<str> = table.id.as_str().into();
             let alive = |entry: &&Entry| !gone.contains(&(table.id.as_str(), entry.digest));
             let live: Vec<Entry> = table.entries.iter().filter(alive).copied().collect();
-            let pack = Pack { size: table.size, live, count: table.entries.len() };
+            let pack = Pack { size: table.size, live, all: table.entries.clone() };
             // Two merges at once may both name a pack; once is enough.
             if let Some(twin) = index.packs.insert(id.clone(), pack.clone()) {
                 index.forget(&id, &twin);
@@ -95,9 +95,19 @@ impl Index {
         self.packs.get(pack).map(|pack| pack.size)
     }
 
-    /// The table of a pack without what is condemned.
-    pub(super) fn table(&self, id: &str) -> Option<PackTable> {
-        let pack = self.packs.get(id)?;
-        Some(PackTable { id: id.to_owned(), size: pack.size, entries: pack.live.clone() })
+    /// One file that says the same. Packs in which nothing is live are left out.
+    pub(super) fn to_file(&self) -> IndexFile {
+        let mut file = IndexFile::default();
+        for (id, pack) in self.packs.iter().filter(|(_, pack)| !pack.live.is_empty()) {
+            let live: HashSet<Digest> = pack.live.iter().map(|e| e.digest).collect();
+            let gone = pack.all.iter().map(|e| e.digest).filter(|d| !live.contains(d));
+            let gone: Vec<Digest> = gone.collect();
+            if !gone.is_empty() {
+                file.condemned.push((id.to_string(), gone));
+            }
+            let entries = pack.all.clone();
+            file.packs.push(PackTable { id: id.to_string(), size: pack.size, entries });
+        }
+        file
     }
 }

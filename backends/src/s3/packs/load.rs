@@ -69,6 +69,9 @@ impl Inner {
             if names.is_empty() {
                 self.rebuild(loaded).await?;
             }
+            if !missing.is_empty() {
+                self.prune_cache(names.clone()).await;
+            }
             loaded.merge();
             loaded.ready = true;
             if loaded.files.len() > MANY && loaded.newer.is_none() {
@@ -88,10 +91,15 @@ impl Inner {
     }
 
     async fn read_index(&self, name: &str) -> Result<Option<IndexFile>> {
-        match self.bucket.get(&index_key(name)).await? {
-            Some(got) => IndexFile::decode(name, &got.bytes).map(Some),
-            None => Ok(None),
+        if let Some(bytes) = self.cached_index(name).await
+            && let Ok(file) = IndexFile::decode(name, &bytes)
+        {
+            return Ok(Some(file));
         }
+        let Some(got) = self.bucket.get(&index_key(name)).await? else { return Ok(None) };
+        let file = IndexFile::decode(name, &got.bytes)?;
+        self.cache_index(name, &got.bytes).await;
+        Ok(Some(file))
     }
 
     /// Writes an index file under a new name, and counts it in.
@@ -152,21 +160,16 @@ impl Inner {
             Err(e) if e.kind() == Kind::Busy => return Ok(()),
             Err(e) => return Err(e),
         };
-        let done = self.compact(loaded, IndexFile::default()).await;
+        let done = self.compact(loaded).await;
         guard.release().await?;
         done
     }
 
-    /// Replaces all files by one with what is live of them, and with `more`; packs in
-    /// which nothing is live are left out.
-    pub(super) async fn compact(&self, loaded: &mut Loaded, more: IndexFile) -> Result<()> {
+    /// Replaces all files by one that says the same; packs in which nothing is live are
+    /// left out.
+    pub(super) async fn compact(&self, loaded: &mut Loaded) -> Result<()> {
         let old: Vec<String> = loaded.files.keys().cloned().collect();
-        let index = loaded.index.clone();
-        let live = index.packs.iter().filter(|(_, pack)| !pack.live.is_empty());
-        let mut packs: Vec<PackTable> = live.filter_map(|(id, _)| index.table(id)).collect();
-        packs.extend(more.packs);
-        // What is condemned in a pack stays condemned, should another file name it too.
-        let file = IndexFile { supersedes: old.clone(), packs, condemned: more.condemned };
+        let file = IndexFile { supersedes: old.clone(), ..loaded.index.to_file() };
         self.open.faults.reach("s3.index.merge")?;
         self.write_index(loaded, file).await?;
         self.open.faults.reach("s3.index.merged")?;

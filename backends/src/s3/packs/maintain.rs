@@ -80,7 +80,7 @@ impl Inner {
         if keys.is_empty() {
             return Ok(());
         }
-        self.compact(loaded, IndexFile::default()).await?;
+        self.compact(loaded).await?;
         self.open.faults.reach("s3.pack.delete")?;
         self.delete(&keys).await
     }
@@ -105,7 +105,7 @@ impl Inner {
         let mut round = Round::default();
         let mut bytes = 0;
         for (id, pack) in index.packs.iter().filter(|(id, _)| whole(id)) {
-            let half = pack.live.len() * 2 <= pack.count;
+            let half = pack.live.len() * 2 <= pack.all.len();
             let worth = half || (pack.size < SMALL && small >= SMALL_PACKS);
             if worth && bytes + pack.live_bytes() <= PACK_BYTES as u64 {
                 bytes += pack.live_bytes();
@@ -186,7 +186,7 @@ impl Inner {
         let gone = IndexFile { packs: vec![table], condemned, ..IndexFile::default() };
         self.write_index(loaded, gone).await?;
         self.open.faults.reach("s3.repack.index")?;
-        self.compact(loaded, IndexFile::default()).await?;
+        self.compact(loaded).await?;
         self.open.faults.reach("s3.repack.delete")?;
         self.delete(&keys).await
     }
