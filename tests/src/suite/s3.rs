@@ -81,6 +81,8 @@ pub struct Bucket {
 impl Bucket {
     /// The prefix of `place`.
     pub fn new(place: &S3Options) -> Self {
+        // Making a store chooses the TLS provider, which every client needs.
+        drop(S3Store::new(place.clone(), OpenOptions::default()).expect("a client"));
         let s3 = AmazonS3Builder::from_env()
             .with_bucket_name(&place.bucket)
             .with_endpoint(place.endpoint.clone().expect("an endpoint"))
