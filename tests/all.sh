@@ -2,6 +2,8 @@
 # All checks of the repository: tests/all.sh [arguments for nextest]
 # Every step runs, also after one has failed; the tests come last, with nextest's summary.
 # Needs the Rust toolchain; .ci/run installs what else is missing. Without cargo-nextest, cargo test runs the tests.
+# The servers of the tests are started first and stopped at the end; BACKTRAIL_REQUIRE_SERVICES=1 (.ci/run sets it)
+# makes a missing one a failure, else its tests say SKIPPED.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -38,6 +40,14 @@ examples() {
   return $rc
 }
 
+services() {
+  # Data of an earlier run would only grow.
+  tests/services.sh stop --wipe && tests/services.sh start || return 1
+  local settings
+  settings=$(tests/services.sh env) || return 1
+  eval "$settings"
+}
+
 tests() {
   if cargo nextest --version >/dev/null 2>&1; then
     cargo nextest run --locked --workspace "$@"
@@ -53,6 +63,10 @@ step "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
 step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 step "documentation tests" cargo test --locked --workspace --doc --quiet
 step "examples" examples
+trap 'tests/services.sh stop --wipe' EXIT
+if ! services; then
+  echo "the servers did not start: what needs them is SKIPPED, or fails with BACKTRAIL_REQUIRE_SERVICES=1" >&2
+fi
 step "tests" tests "$@"
 
 if ((${#failed[@]})); then

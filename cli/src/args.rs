@@ -62,6 +62,12 @@ pub(crate) struct Common {
     /// Where history is kept: a directory or a URL
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
+    /// Where objects are kept, when not in the store
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) objects: Option<String>,
+    /// Whose store it is [default: default]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) tenant: Option<String>,
     /// Print one JSON document on standard output
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -106,6 +112,8 @@ impl CommandLine {
     pub(crate) fn overrides(&self) -> Vec<Override> {
         let mut out = Vec::new();
         push(&mut out, "store", "--store", &self.common.store);
+        push(&mut out, "objects", "--objects", &self.common.objects);
+        push(&mut out, "tenant", "--tenant", &self.common.tenant);
         push(&mut out, "wait", "--wait", &self.common.wait);
         self.verb.overrides(&mut out);
         out

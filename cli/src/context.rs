@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use backtrail_backends::host::{RandomIds, SystemClock, this_host};
 use backtrail_backends::open::{OpenOptions, open};
+use backtrail_backends::redact;
 use backtrail_core::clock::{Cancel, Context, Host, Timestamp};
 use backtrail_core::error::{Error, Kind, Result};
 use backtrail_core::ids::Chain;
@@ -90,24 +91,44 @@ impl App {
         self.signals.forward()
     }
 
-    /// Opens the store that flag, environment, file or default names.
-    pub(crate) async fn store(&self, settings: &Settings) -> Result<Arc<dyn Store>> {
-        let url = self.store_url(settings)?;
-        let options = OpenOptions {
+    /// How a store is opened.
+    pub(crate) fn open_options(&self, settings: &Settings) -> OpenOptions {
+        let plain = OpenOptions::default();
+        OpenOptions {
             unsafe_no_fsync: settings.unsafe_no_fsync,
             compression: settings.compress,
+            attempts: settings.store_attempts,
+            budget: settings.store_budget,
+            objects: settings.objects.clone(),
+            tenant: settings.tenant.clone(),
+            lease_ttl: settings.lease_ttl,
+            mongo_wait: settings.mongo_wait,
+            cache_dir: settings.cache_dir.clone(),
+            state_dir: settings.state_dir.clone().unwrap_or_else(|| plain.state_dir.clone()),
             clock: Arc::clone(&self.ctx.clock),
             ids: Arc::clone(&self.ctx.ids),
             host: self.ctx.host.clone(),
             faults: Arc::clone(&self.ctx.faults),
-            cache_dir: settings.cache_dir.clone(),
-            ..OpenOptions::default()
-        };
-        let options = match &settings.state_dir {
-            Some(state_dir) => OpenOptions { state_dir: state_dir.clone(), ..options },
-            None => options,
-        };
-        open(&url, options).await
+            ..plain
+        }
+    }
+
+    /// Opens the store that flag, environment, file or default names.
+    pub(crate) async fn store(&self, settings: &Settings) -> Result<Arc<dyn Store>> {
+        let url = self.store_url(settings)?;
+        self.told(&url, open(&url, self.open_options(settings))).await
+    }
+
+    /// Waits for a store, and says so when that takes long.
+    pub(crate) async fn told<T>(&self, url: &str, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        match tokio::time::timeout(Duration::from_secs(2), &mut work).await {
+            Ok(done) => done,
+            Err(_) => {
+                self.out.notice(format!("waiting for {}", redact::shown(url)));
+                work.await
+            }
+        }
     }
 
     /// Settings, store, workspace and chain of a command that writes to the workspace

@@ -72,6 +72,12 @@ const WORKSPACE: &str = "workspace";
 /// Every setting there is. `docs/cli.md` and `backtrail config` are made from it.
 pub(crate) const ROWS: &[Row] = &[
     row("store", "BACKTRAIL_STORE", "", "where history is kept: a directory or a URL"),
+    row("objects", "BACKTRAIL_OBJECTS", "", "where objects are kept, when not in the store: a URL"),
+    row("tenant", "BACKTRAIL_TENANT", "default", "whose store it is: 1-63 of a-z, 0-9 and -"),
+    row("lease_ttl", "BACKTRAIL_LEASE_TTL", "60s", "how long a silent holder keeps a network lock"),
+    row("store_attempts", "BACKTRAIL_STORE_ATTEMPTS", "6", "tries of one store operation"),
+    row("store_budget", "BACKTRAIL_STORE_BUDGET", "5m", "time for all tries of an operation"),
+    row("mongo_wait", "BACKTRAIL_MONGO_WAIT", "60s", "how long to wait for a primary at open"),
     Row { in_file: false, ..row(WORKSPACE, "BACKTRAIL_WORKSPACE", "", "the directory to work on") },
     row("cache_dir", "BACKTRAIL_CACHE_DIR", "", "where the stat cache lies"),
     row("wait", "BACKTRAIL_WAIT", "30s", "how long to wait for a lock; 0 does not wait"),
@@ -141,6 +147,18 @@ pub(crate) enum Recover {
 pub(crate) struct Settings {
     /// Where history is kept, as given.
     pub(crate) store: Option<String>,
+    /// Where objects are kept when not in the store.
+    pub(crate) objects: Option<String>,
+    /// Whose store.
+    pub(crate) tenant: String,
+    /// How long a silent holder keeps a network lock.
+    pub(crate) lease_ttl: Duration,
+    /// Tries of one store operation.
+    pub(crate) store_attempts: u32,
+    /// Time for all tries of a store operation.
+    pub(crate) store_budget: Duration,
+    /// How long to wait for a primary.
+    pub(crate) mongo_wait: Duration,
     /// The directory to work on, as given.
     pub(crate) workspace: Option<PathBuf>,
     /// Where the stat cache lies; `None` without a home.
@@ -223,6 +241,12 @@ impl Settings {
         let dir = |key| get.optional(key, value::directory);
         Ok(Self {
             store: get.optional("store", |s| Ok(s.to_owned()))?,
+            objects: get.optional("objects", |s| Ok(s.to_owned()))?,
+            tenant: get.required("tenant", value::tenant)?,
+            lease_ttl: get.required("lease_ttl", value::lease_ttl)?,
+            store_attempts: get.required("store_attempts", |s| value::count(s, 1_000))? as u32,
+            store_budget: get.required("store_budget", value::duration)?,
+            mongo_wait: get.required("mongo_wait", value::duration_from_zero)?,
             workspace,
             cache_dir: dir("cache_dir")?
                 .or_else(|| env.xdg("XDG_CACHE_HOME", ".cache").map(|d| d.join("backtrail"))),
@@ -311,7 +335,7 @@ fn find(
         && let Some(text) = values.get(row.key)
     {
         let source = Source::File(path.clone());
-        if row.key == "store" && value::has_user_info(text) {
+        if matches!(row.key, "store" | "objects") && value::has_user_info(text) {
             return Err(bad(row.key, &source, "a password in a file is refused")
                 .with_hint(format!("export {}=URL", row.env)));
         }

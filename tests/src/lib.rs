@@ -5,3 +5,4 @@ pub mod history;
 pub mod host;
 pub mod proxy;
 pub mod suite;
+pub mod wire;

@@ -6,21 +6,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-use backtrail_core::clock::IdSource;
-use backtrail_core::error::{Error, Kind, Result};
+use backtrail_core::error::{Error, Result};
 use backtrail_core::ids::RunId;
 use backtrail_core::store::StoreInfo;
 use rustix::fs::{self as rfs, Mode, OFlags};
-use serde::{Deserialize, Serialize};
 
 use super::barrier::Pending;
 use super::deferred::Deferred;
 use super::fs::{self, Root, Sync};
 use super::publish;
+use crate::marker::{Marker, MarkerHead};
 use crate::open::OpenOptions;
 
-/// The store format this build writes.
-const FORMAT_VERSION: u64 = 1;
 /// What a store directory may hold before it has a marker: all that we make, and the
 /// marker that another process makes while we look.
 const OUR_NAMES: &[&str] = &[
@@ -36,26 +33,6 @@ const OUR_NAMES: &[&str] = &[
     "damage.json",
     "lost+found",
 ];
-
-/// `store.json`.
-#[derive(Debug, Serialize, Deserialize)]
-struct Marker {
-    format_version: u64,
-    store_id: String,
-    created_at: String,
-    created_by: String,
-    kind: String,
-    tenant: String,
-    objects_of: Option<String>,
-}
-
-/// The part of a marker that any build can read.
-#[derive(Debug, Deserialize)]
-struct MarkerHead {
-    format_version: u64,
-    #[serde(default)]
-    store_id: String,
-}
 
 /// State of an open handle.
 pub(super) struct Handle {
@@ -157,18 +134,8 @@ impl Handle {
             return newer_refused(root, head);
         }
         refuse_foreign(root)?;
-        let marker = Marker {
-            format_version: FORMAT_VERSION,
-            store_id: uuid_v7(self.options.clock.now().0, &*self.options.ids)?,
-            created_at: self.options.clock.now().rfc3339(),
-            created_by: self.options.host.program.clone(),
-            kind: String::from("file"),
-            tenant: self.options.tenant.clone(),
-            objects_of: None,
-        };
-        let mut body = serde_json::to_vec_pretty(&marker)
-            .map_err(|e| Error::invalid("the store marker cannot be written").with_source(e))?;
-        body.push(b'\n');
+        let marker = Marker::fresh("file", &self.options)?;
+        let body = marker.body()?;
         let temp = fs::staging_name(&*self.options.ids)?;
         let made = publish::stage(&root.fd, &temp, &body, self.sync)
             .and_then(|()| publish::create(&root.fd, &temp, "store.json"))
@@ -196,16 +163,8 @@ impl Drop for Handle {
 }
 
 fn newer_refused(root: &Root, head: MarkerHead) -> Result<String> {
-    if head.format_version <= FORMAT_VERSION {
-        return Ok(head.store_id);
-    }
-    let message = format!(
-        "store {} has format {}, this build writes format {FORMAT_VERSION}",
-        root.path.display(),
-        head.format_version
-    );
-    Err(Error::new(Kind::Newer, "store-newer", message)
-        .with_hint("upgrade backtrail; reading still works"))
+    head.check_writable(root.path.display())?;
+    Ok(head.store_id)
 }
 
 fn read_marker(root: &Root) -> Result<Option<MarkerHead>> {
@@ -215,11 +174,7 @@ fn read_marker(root: &Root) -> Result<Option<MarkerHead>> {
         Err(e) => return Err(root.error("read", "store.json", e)),
     };
     let body = fs::read_at(&fd, 0, 1 << 20).map_err(|e| root.error("read", "store.json", e))?;
-    let head = serde_json::from_slice(&body).map_err(|e| {
-        let place = root.path.join("store.json");
-        Error::corrupt(format!("{} is not readable", place.display())).with_source(e)
-    })?;
-    Ok(Some(head))
+    MarkerHead::parse(root.path.join("store.json").display(), &body).map(Some)
 }
 
 /// A directory with other people's files and no marker is no store of ours: refusing
@@ -255,17 +210,4 @@ fn create_root(path: &Path, sync: Sync) -> Result<()> {
         sync.dir(fd).map_err(|e| failed(dir, e))?;
     }
     Ok(())
-}
-
-/// A time-ordered UUID.
-fn uuid_v7(now_ns: i64, ids: &dyn IdSource) -> Result<String> {
-    let mut bytes = [0; 16];
-    ids.fill(&mut bytes)?;
-    let millis = u64::try_from(now_ns / 1_000_000).unwrap_or(0);
-    bytes[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
-    bytes[6] = bytes[6] & 0x0f | 0x70;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    let hex = backtrail_core::ids::to_hex(&bytes);
-    let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
-    Ok(parts.join("-"))
 }

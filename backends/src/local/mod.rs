@@ -72,6 +72,11 @@ impl LocalStore {
         Self(Arc::new(handle))
     }
 
+    /// Creates the store with its marker when it is not there.
+    pub async fn init(&self) -> Result<()> {
+        self.run(|h| h.write().map(drop)).await
+    }
+
     /// Whether the store exists; learns its id, creates nothing.
     pub async fn exists(&self) -> Result<bool> {
         self.run(Handle::look).await

@@ -158,6 +158,24 @@ impl Heads {
         Err(contended(run))
     }
 
+    /// [`Heads::update`] on a run that must be there, as `there` tells: one without a head
+    /// gets one.
+    pub async fn reserve<T>(
+        &self,
+        run: &RunId,
+        fence: Option<&Fence>,
+        change: impl Fn(&mut Head) -> Result<T>,
+        there: impl Future<Output = Result<()>>,
+    ) -> Result<T> {
+        if let Some(done) = self.update(run, fence, &change).await? {
+            return Ok(done);
+        }
+        there.await?;
+        self.make(run).await?;
+        let gone = || Error::not_found(format!("run {run} is not in the store"));
+        self.update(run, fence, &change).await?.ok_or_else(gone)
+    }
+
     /// Cuts off every holder older than `token`. Nothing happens without a head.
     pub async fn raise(&self, run: &RunId, token: u64) -> Result<()> {
         let known = self.known(run);

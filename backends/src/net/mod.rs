@@ -5,6 +5,7 @@
 pub mod head;
 pub mod keeper;
 pub mod lease;
+pub(crate) mod runlog;
 
 use std::time::Duration;
 

@@ -14,12 +14,11 @@ use tokio::time::Instant;
 
 use super::Inner;
 use super::bucket::in_order;
+use crate::net::runlog::GAP;
 use crate::net::settle;
 
 /// How often a follower looks for more.
 pub(super) const FOLLOW_POLL: Duration = Duration::from_millis(500);
-/// How long a gap is waited for that a reserved place leaves until it is written.
-pub(super) const GAP: Duration = Duration::from_secs(2);
 /// Segments read ahead.
 const AHEAD: usize = 8;
 
@@ -85,13 +84,7 @@ impl Inner {
         change: impl Fn(&mut crate::net::head::Head) -> Result<T> + Send + Sync,
     ) -> Result<T> {
         self.check_fence(fence)?;
-        if let Some(done) = self.heads.update(run, fence, &change).await? {
-            return Ok(done);
-        }
-        self.check_run(run).await?;
-        self.heads.make(run).await?;
-        let gone = || Error::not_found(format!("run {run} is not in the store"));
-        self.heads.update(run, fence, &change).await?.ok_or_else(gone)
+        self.heads.reserve(run, fence, change, self.check_run(run)).await
     }
 
     pub(super) async fn append_events(

@@ -5,6 +5,7 @@
 
 mod bucket;
 mod cache;
+mod chunks;
 mod documents;
 mod events;
 mod gate;
@@ -13,7 +14,6 @@ mod loose;
 mod objects;
 mod packs;
 pub mod probe;
-mod runlog;
 pub mod url;
 mod wire;
 
@@ -36,9 +36,10 @@ use crate::local::LocalStore;
 use crate::net::head::Heads;
 use crate::net::keeper::Keeper;
 use crate::net::lease::{Config, Leases};
-use crate::net::{Found, Named, Small};
+use crate::net::{Found, Named, Small, runlog};
 use crate::open::OpenOptions;
 use bucket::Bucket;
+use chunks::Poll;
 pub use url::S3Options;
 pub use wire::RequestCount;
 
@@ -375,13 +376,13 @@ impl Store for S3Store {
         bytes: Bytes,
         fence: Option<&Fence>,
     ) -> Result<u64> {
-        self.0.append_log(run, offset, &bytes, fence).await
+        runlog::append(&*self.0, run, offset, &bytes, fence).await
     }
     async fn read_log(&self, run: &RunId, from: u64, to: u64) -> Result<Vec<LogPart>> {
-        self.0.read_log(run, from, to).await
+        runlog::read(&*self.0, run, from, to).await
     }
     fn follow_log(&self, run: &RunId, from: u64) -> BoxStream<'_, Result<LogPart>> {
-        self.0.follow_log(run.clone(), from)
+        runlog::follow(&*self.0, run.clone(), from, Poll)
     }
 
     async fn lock(&self, request: LockRequest) -> Result<Guard> {

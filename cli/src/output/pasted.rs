@@ -3,6 +3,7 @@
 
 use std::sync::OnceLock;
 
+use backtrail_backends::redact;
 use clap::CommandFactory as _;
 
 use crate::args::{CommandLine, Common};
@@ -19,9 +20,19 @@ impl Pasted {
     /// Of this command line. What the environment says, a pasted command hears too.
     pub(crate) fn new(common: &Common) -> Self {
         let workspace = common.workspace.as_ref().and_then(|w| w.to_str());
-        let named = [("-w", workspace), ("--store", common.store.as_deref())];
-        let flags: Vec<_> =
-            named.into_iter().filter_map(|(flag, value)| Some((flag, shell(value?)))).collect();
+        let named = [("-w", workspace), ("--tenant", common.tenant.as_deref())];
+        let urls = [
+            ("--store", &common.store, "\"$BACKTRAIL_STORE\""),
+            ("--objects", &common.objects, "\"$BACKTRAIL_OBJECTS\""),
+        ];
+        // A URL with a password is not printed; its variable can stand for it.
+        let url = |(flag, url, variable): (&'static str, &Option<String>, &str)| {
+            let url = url.as_deref()?;
+            let plain = redact::shown(url) == url;
+            Some((flag, if plain { shell(url) } else { variable.to_owned() }))
+        };
+        let named = named.into_iter().filter_map(|(flag, value)| Some((flag, shell(value?))));
+        let flags: Vec<_> = named.chain(urls.into_iter().filter_map(url)).collect();
         Self { flags, verbs: OnceLock::new() }
     }
 
@@ -47,7 +58,12 @@ impl Pasted {
             let (verb, rest) = part.split_at(end);
             out.push_str(verb);
             if n > 0 && self.is_verb(verb) {
-                let missing = self.flags.iter().filter(|(f, _)| !rest.contains(&format!(" {f} ")));
+                // The verb `store` is told its URLs by itself.
+                let wanted = |flag: &str| verb != "store" || !matches!(flag, "-w" | "--store");
+                let missing = self
+                    .flags
+                    .iter()
+                    .filter(|(f, _)| wanted(f) && !rest.contains(&format!(" {f} ")));
                 missing.for_each(|(flag, value)| out.push_str(&format!(" {flag} {value}")));
             }
             out.push_str(rest);

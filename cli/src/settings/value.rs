@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use backtrail_backends::open::check_tenant;
 use backtrail_core::clock::parse_duration;
 
 const MAX_SIZE: u64 = 1 << 40;
@@ -48,6 +49,20 @@ pub(super) fn safety_window(s: &str) -> Result<Duration, String> {
         return Err(format!("{s:?} is above 3600s"));
     }
     Ok(d)
+}
+
+/// From 1 s to 10 min.
+pub(super) fn lease_ttl(s: &str) -> Result<Duration, String> {
+    let d = duration(s)?;
+    match (Duration::from_secs(1)..=Duration::from_secs(600)).contains(&d) {
+        true => Ok(d),
+        false => Err(format!("{s:?} is not from 1s to 10m")),
+    }
+}
+
+/// The name of a tenant.
+pub(super) fn tenant(s: &str) -> Result<String, String> {
+    check_tenant(s).map(|()| s.to_owned()).map_err(|e| e.message().to_owned())
 }
 
 /// A whole number from 1 to `max`.

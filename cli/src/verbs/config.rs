@@ -1,5 +1,6 @@
 //! `config`: each setting, its value, its source.
 
+use backtrail_backends::redact;
 use backtrail_core::error::Result;
 use serde_json::json;
 
@@ -63,15 +64,8 @@ fn unset(app: &App, settings: &Settings, key: &str) -> String {
 
 /// A value as it may be shown: never with credentials.
 fn shown(key: &str, value: &str) -> String {
-    match (key, value.split_once("://")) {
-        ("store", Some((scheme, rest))) => {
-            let (authority, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-            let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-            let stars = if host == authority { "" } else { "***@" };
-            let path = tail.split('?').next().unwrap_or_default();
-            let query = if path.len() == tail.len() { "" } else { "?…" };
-            format!("{scheme}://{stars}{host}{path}{query}")
-        }
+    match key {
+        "store" | "objects" => redact::shown(value),
         _ => value.to_owned(),
     }
 }
@@ -82,7 +76,10 @@ mod tests {
 
     #[test]
     fn credentials_are_not_shown() {
-        assert_eq!(shown("store", "mongodb://u:p@h/db?authToken=x"), "mongodb://***@h/db?…");
+        assert_eq!(
+            shown("store", "mongodb://u:p@h/db?authToken=x"),
+            "mongodb://***@h/db?authToken=***"
+        );
         assert_eq!(shown("store", "/a/b"), "/a/b");
         assert_eq!(shown("store", "s3://bucket/prefix"), "s3://bucket/prefix");
     }

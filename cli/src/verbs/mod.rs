@@ -23,6 +23,7 @@ mod run;
 mod runs;
 mod show;
 mod size;
+mod store;
 mod undo;
 mod verify;
 
@@ -84,6 +85,8 @@ pub(crate) enum Verb {
     Doctor(doctor::Args),
     /// Show what history takes, and what deleting a chain would free
     Size(size::Args),
+    /// Make a store, and say what one is
+    Store(store::Args),
     /// Say what a capture would do with a path, and which rule decided
     Explain(explain::Args),
     /// Show every setting, its value and where the value comes from
@@ -117,6 +120,7 @@ impl Verb {
             Self::Logs(args) => logs::run(app, &args).await,
             Self::Events(args) => events::run(app, &args).await,
             Self::Runs(args) => runs::run(app, &args).await,
+            Self::Store(args) => store::run(app, &args).await,
             Self::Prune(args) => prune::run(app, &args).await,
             Self::Verify(args) => verify::run(app, &args).await,
             Self::Doctor(args) => doctor::run(app, &args).await,

@@ -7,6 +7,7 @@ pub mod hostile;
 pub mod limits;
 pub mod locks;
 pub mod logs;
+pub mod mongo;
 pub mod objects;
 pub mod races;
 pub mod reopen;

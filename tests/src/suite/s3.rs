@@ -41,6 +41,13 @@ pub fn fresh() -> Option<S3Options> {
     Some(server.at(format!("t/{}", ids.hex(8).expect("random"))))
 }
 
+/// The URL of a place.
+pub fn url(place: &S3Options) -> String {
+    let endpoint = place.endpoint.as_deref().expect("an endpoint");
+    let (http, packs) = (place.allow_http, place.packs);
+    format!("{}?endpoint={endpoint}&allow_http={http}&packs={packs}", place.url())
+}
+
 /// The S3 sites of the matrix.
 pub fn sites() -> Vec<Site> {
     let Some(place) = fresh() else { return Vec::new() };

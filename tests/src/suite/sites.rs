@@ -1,4 +1,5 @@
-//! The matrix: every store and every layer, each at a fresh place.
+//! The matrix: every store and every layer, each at a fresh place. While working on one,
+//! `BACKTRAIL_SUITE_SITES=mongodb` leaves out all whose name does not hold that word.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use backtrail_core::store::layers::retry::{Retry, RetryPolicy};
 use backtrail_core::store::layers::verify::Verify;
 use backtrail_core::store::memory::MemoryStore;
 
-use super::s3;
+use super::{mongo, s3};
 
 /// How a site makes a handle.
 enum Kind {
@@ -25,6 +26,8 @@ enum Kind {
     Opened,
     /// A prefix of its own in the tests' bucket.
     S3(S3Options),
+    /// What a URL names, made by `init`.
+    Url(mongo::At),
 }
 
 /// A place with a store of its own, empty at first.
@@ -50,6 +53,11 @@ pub fn quick_retry(inner: Arc<dyn Store>) -> Arc<dyn Store> {
 pub fn matrix() -> Vec<Site> {
     let mut sites = on_this_host();
     sites.extend(s3::sites());
+    sites.extend(mongo::sites());
+    sites.extend(s3::fresh().map(Site::file_and));
+    if let Ok(word) = std::env::var("BACKTRAIL_SUITE_SITES") {
+        sites.retain(|site| site.name.contains(&word));
+    }
     sites
 }
 
@@ -95,6 +103,20 @@ impl Site {
         Self::new(name, Kind::S3(place))
     }
 
+    /// A store at a URL, made by `init`.
+    pub fn url(name: &'static str, at: mongo::At) -> Self {
+        Self::new(name, Kind::Url(at))
+    }
+
+    /// A local store with its objects in a bucket.
+    fn file_and(objects: S3Options) -> Self {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let dir = temp.path().join("store");
+        let at = mongo::At::new(dir.to_str().expect("a text path")).with(objects);
+        let kind = Kind::Url(at);
+        Self { name: "file with objects in s3", kind, memory: MemoryStore::new(), temp }
+    }
+
     fn new(name: &'static str, kind: Kind) -> Self {
         let temp = tempfile::tempdir().expect("a temporary directory");
         Self { name, kind, memory: MemoryStore::new(), temp }
@@ -115,6 +137,10 @@ impl Site {
                 let state_dir = self.temp.path().join("state");
                 s3::open(place, OpenOptions { state_dir, ..options }).await
             }
+            Kind::Url(at) => {
+                let state_dir = self.temp.path().join("state");
+                at.open(OpenOptions { state_dir, ..options }).await
+            }
             Kind::Opened => {
                 open(path.to_str().expect("a text path"), options).await.expect("opens")
             }
@@ -134,6 +160,15 @@ impl Site {
     pub fn bucket(&self) -> Option<s3::Bucket> {
         match &self.kind {
             Kind::S3(place) => Some(s3::Bucket::new(place)),
+            Kind::Url(at) => at.objects.as_ref().map(s3::Bucket::new),
+            _ => None,
+        }
+    }
+
+    /// The database of a store whose documents lie in one.
+    pub fn database(&self) -> Option<&mongo::Place> {
+        match &self.kind {
+            Kind::Url(at) => at.mongo.as_ref(),
             _ => None,
         }
     }
@@ -162,6 +197,9 @@ impl Site {
         if let Some(bucket) = self.bucket() {
             return bucket.spoil(digest, bytes);
         }
+        if let Some(place) = self.database() {
+            return place.spoil(digest, bytes);
+        }
         match self.stored_file(digest) {
             Some(file) => write(&file, bytes),
             None => self.memory.spoil(digest, bytes.to_vec()),
@@ -170,10 +208,14 @@ impl Site {
 
     /// Replaces a document's body by hand.
     pub fn spoil_document(&self, key: &backtrail_core::store::DocKey, bytes: &[u8]) {
-        if let Some(bucket) = self.bucket() {
-            return bucket.put(&key.to_string(), bytes);
+        if let Some(place) = self.database() {
+            return place.spoil_document(key, bytes);
         }
-        match self.dir() {
+        if let Kind::S3(place) = &self.kind {
+            return s3::Bucket::new(place).put(&key.to_string(), bytes);
+        }
+        let local = matches!(self.kind, Kind::Url(_)).then(|| self.path());
+        match self.dir().or(local) {
             Some(dir) => write(&dir.join(key.to_string()), bytes),
             None => self.memory.spoil_document(key, bytes.to_vec()),
         }

@@ -8,6 +8,7 @@ mod disk;
 mod doctor;
 mod explain;
 mod history;
+mod network;
 mod objects;
 mod reference;
 mod restore;
