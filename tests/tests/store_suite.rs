@@ -230,11 +230,6 @@ fn cld_st3_appends_and_reads_cut_across() {
 }
 
 #[test]
-fn cld_st4_a_missing_chunk_is_a_hole() {
-    each(stories::st4_a_missing_chunk_is_a_hole);
-}
-
-#[test]
 fn cld_st6_a_long_listing() {
     each(stories::st6_a_long_listing);
 }

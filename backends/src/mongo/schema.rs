@@ -58,7 +58,7 @@ impl Inner {
     /// Makes indexes, then the marker. The marker that is there then.
     pub(super) async fn init(&self, options: InitOptions) -> Result<MarkerHead> {
         if let Some(there) = self.marker().await? {
-            there.check_writable(&self.options.url())?;
+            there.check_writable(self.options.url())?;
         }
         self.make_indexes().await?;
         self.keep(EVENTS, options.events_ttl).await?;

@@ -177,20 +177,3 @@ pub async fn st8_never_two_inside_for_long(site: &Site) {
     let entered: u64 = at_once(stores.len(), enter).await.into_iter().sum();
     assert!(entered > 1, "{entered} got in");
 }
-
-/// CLD-ST4: a reserved chunk that never came is a hole; what follows keeps its offset.
-pub async fn st4_a_missing_chunk_is_a_hole(site: &Site) {
-    let store = site.open().await;
-    let run = make_run(&*store, "r").await;
-    store.append_log(&run, None, Bytes::from("one "), None).await.expect("appends");
-    store.append_log(&run, Some(9), Bytes::from("three"), None).await.expect("appends");
-    for handle in [store.clone(), site.open().await] {
-        let parts = handle.read_log(&run, 0, 0).await.expect("reads");
-        let expected = [
-            LogPart::Bytes { offset: 0, bytes: Bytes::from("one ") },
-            LogPart::Hole { offset: 4, len: 5 },
-            LogPart::Bytes { offset: 9, bytes: Bytes::from("three") },
-        ];
-        assert_eq!(parts, expected);
-    }
-}
