@@ -8,27 +8,23 @@ use backtrail_core::error::{Error, Kind, Result};
 use backtrail_core::store::{Expect, Version};
 use bytes::Bytes;
 use futures::StreamExt;
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::client::{HttpClient, HttpRequest, HttpRequestBody};
+use object_store::aws::AmazonS3;
+use object_store::client::HttpClient;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
-use object_store::signer::Signer;
 use object_store::{
-    ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, PutMode, PutOptions, PutPayload,
-    RetryConfig, UpdateVersion,
+    GetOptions, GetRange, ObjectMeta, ObjectStore, PutMode, PutOptions, PutPayload, UpdateVersion,
 };
 
+use super::client::client;
 use super::gate::Gate;
 use super::url::S3Options;
 use super::wire::{Answer, RequestCount, Requests, TRY, Tap, classify, limit, once};
 
-/// Keys of one batch deletion.
-pub(super) const BATCH: usize = 1_000;
-
 /// A prefix of a bucket.
 pub(super) struct Bucket {
-    s3: AmazonS3,
-    http: HttpClient,
+    pub(super) s3: AmazonS3,
+    pub(super) http: HttpClient,
     /// Empty or ending in `/`.
     prefix: String,
     gate: Arc<Gate>,
@@ -89,44 +85,6 @@ fn meta_of(meta: &ObjectMeta, answer: &Answer) -> Meta {
     Meta { size: meta.size, etag, age: age_of(modified, answer) }
 }
 
-/// Builds the driver's client. Chooses the one TLS provider of the process.
-fn client(options: &S3Options, tap: Tap) -> Result<(AmazonS3, String)> {
-    // Whoever was first chose; both choices are the same here.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let http = ClientOptions::new()
-        .with_timeout_disabled()
-        .with_connect_timeout(Duration::from_secs(5))
-        .with_allow_http(options.allow_http);
-    let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-    let mut builder = AmazonS3Builder::from_env()
-        .with_bucket_name(&options.bucket)
-        .with_retry(retry)
-        .with_virtual_hosted_style_request(options.virtual_hosted)
-        .with_http_connector(tap);
-    if let Some(region) = &options.region {
-        builder = builder.with_region(region);
-    }
-    if let Some(endpoint) = &options.endpoint {
-        let (scheme, host) = endpoint.split_once("://").unwrap_or(("https", endpoint));
-        builder = builder.with_endpoint(match options.virtual_hosted {
-            true => format!("{scheme}://{}.{host}", options.bucket),
-            false => endpoint.clone(),
-        });
-    }
-    // The environment may allow http as well; it stays allowed then.
-    let allowed = builder
-        .get_config_value(&AmazonS3ConfigKey::Client(object_store::ClientConfigKey::AllowHttp))
-        .is_some_and(|v| v == "true");
-    builder = builder.with_client_options(http.with_allow_http(options.allow_http || allowed));
-    let server = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
-    let server = server.or(builder.get_config_value(&AmazonS3ConfigKey::Region));
-    let s3 = builder.build().map_err(|e| {
-        Error::invalid(format!("{} cannot be opened: {e}", options.url()))
-            .with_hint("set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION")
-    })?;
-    Ok((s3, server.unwrap_or_default()))
-}
-
 impl Bucket {
     pub(super) fn new(options: &S3Options) -> Result<Self> {
         let tap = Tap::default();
@@ -157,13 +115,13 @@ impl Bucket {
     }
 
     /// The key in the bucket.
-    fn path(&self, key: &str) -> Result<Path> {
+    pub(super) fn path(&self, key: &str) -> Result<Path> {
         Path::parse(format!("{}{key}", self.prefix))
             .map_err(|_| Error::invalid(format!("{key:?} is no key of a bucket")))
     }
 
     /// One request through the gate.
-    async fn send<T>(
+    pub(super) async fn send<T>(
         &self,
         what: &str,
         write: bool,
@@ -264,106 +222,6 @@ impl Bucket {
             }
             Err(e) => Err(e),
         }
-    }
-
-    /// Deletes an object; an absent one is success.
-    pub(super) async fn delete(&self, key: &str) -> Result<()> {
-        self.delete_at(key, None).await
-    }
-
-    /// Deletes an object, on condition that it still has this version. The driver has no
-    /// call for that, so the request is signed here.
-    pub(super) async fn delete_at(&self, key: &str, version: Option<&Version>) -> Result<()> {
-        let path = self.path(key)?;
-        let bad = |e: String| object_store::Error::Generic { store: "S3", source: e.into() };
-        let work =
-            async {
-                let url = self
-                    .s3
-                    .signed_url(
-                        "DELETE".parse().map_err(|_| bad(String::new()))?,
-                        &path,
-                        Duration::from_secs(300),
-                    )
-                    .await?;
-                let mut request = HttpRequest::new(HttpRequestBody::empty());
-                *request.method_mut() = "DELETE".parse().map_err(|_| bad(String::new()))?;
-                *request.uri_mut() = url.as_str().parse().map_err(|_| bad("no URL".into()))?;
-                if let Some(version) = version {
-                    let etag = version.0.parse().map_err(|_| bad("a bad version".into()))?;
-                    request.headers_mut().insert("if-match", etag);
-                }
-                let response = self.http.execute(request).await.map_err(|e| {
-                    object_store::Error::Generic { store: "S3", source: Box::new(e) }
-                })?;
-                match response.status().is_success() {
-                    true => Ok(()),
-                    false => {
-                        let text = response.into_body().bytes().await.unwrap_or_default();
-                        Err(bad(String::from_utf8_lossy(&text).into_owned()))
-                    }
-                }
-            };
-        match self.send(&format!("delete {key}"), true, 0, work).await {
-            Ok(_) => Ok(()),
-            Err(e) if e.is_not_found() && version.is_none() => Ok(()),
-            Err(e) => Err(e),
-        }
-    }
-
-    /// Deletes objects, a thousand a request; what became of each, in order. A server
-    /// that knows no batches gets them one by one.
-    pub(super) async fn delete_many(&self, keys: &[String]) -> Result<Vec<Result<()>>> {
-        let mut out = Vec::with_capacity(keys.len());
-        for keys in keys.chunks(BATCH) {
-            out.extend(match self.delete_batch(keys).await {
-                Err(e) if e.code() == "not-supported" => self.delete_singly(keys).await,
-                done => done?,
-            });
-        }
-        Ok(out)
-    }
-
-    async fn delete_batch(&self, keys: &[String]) -> Result<Vec<Result<()>>> {
-        let paths: Vec<Path> = keys.iter().map(|k| self.path(k)).collect::<Result<_>>()?;
-        let asked = paths.len();
-        let stream = futures::stream::iter(paths.into_iter().map(Ok)).boxed();
-        let work = async {
-            let done: Vec<_> = self.s3.delete_stream(stream).collect().await;
-            match done.len() == asked {
-                true => Ok(done),
-                // The request failed as a whole.
-                false => Err(done.into_iter().find_map(Result::err).unwrap_or_else(|| {
-                    let source = "a batch deletion was answered in part".into();
-                    object_store::Error::Generic { store: "S3", source }
-                })),
-            }
-        };
-        let what = format!("delete of {asked} objects");
-        let (done, answer) = self.send(&what, true, asked as u64 * 200, work).await?;
-        if let [Err(_)] = &done[..]
-            && answer.status.is_some_and(|s| s >= 300)
-        {
-            let failed = done.into_iter().find_map(Result::err);
-            return Err(failed.map_or_else(
-                || Error::unavailable(what.clone()),
-                |failed| classify(&what, true, failed, &answer),
-            ));
-        }
-        let each = |(done, key): (object_store::Result<Path>, &String)| match done {
-            Ok(_) => Ok(()),
-            Err(e) => {
-                let text = e.to_string();
-                let said = text.rsplit("failed for key ").next().unwrap_or(&text);
-                Err(Error::unavailable(format!("delete {key}: {said}")))
-            }
-        };
-        Ok(done.into_iter().zip(keys).map(each).collect())
-    }
-
-    async fn delete_singly(&self, keys: &[String]) -> Vec<Result<()>> {
-        let deletes: Vec<_> = keys.iter().map(|key| self.delete(key)).collect();
-        in_order(deletes, self.concurrency()).await
     }
 
     /// One page of the keys that begin with `prefix`.

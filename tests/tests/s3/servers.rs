@@ -76,6 +76,35 @@ fn the_server_of_the_tests_holds_documents() {
     });
 }
 
+fn is_second_page(request: &Request) -> bool {
+    let listing = request.target.contains("list-type=2");
+    request.method == "GET" && listing && request.target.contains("continuation-token")
+}
+
+fn cut_second(request: &Request) -> Act {
+    let half = Answer::new(200, "<ListBucketResult><Contents><Key>x");
+    if is_second_page(request) { Act::Instead(200, half) } else { Act::Pass }
+}
+
+fn refuse_second(request: &Request) -> Act {
+    if is_second_page(request) { Act::Answer(Answer::new(500, "")) } else { Act::Pass }
+}
+
+/// The first key that was listed comes again on the second page.
+fn repeat_in_second(request: &Request) -> Act {
+    if !is_second_page(request) {
+        return Act::Pass;
+    }
+    let start = request.target.split("prefix=").nth(1).unwrap_or_default();
+    let prefix = start.split('&').next().unwrap_or_default().replace("%2F", "/");
+    let page = format!(
+        "<ListBucketResult><Contents><Key>{prefix}0000000000000000.json</Key><Size>7</Size>\
+         <LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>\"x\"</ETag>\
+         </Contents></ListBucketResult>"
+    );
+    Act::Answer(Answer::new(200, page).with("content-type", "application/xml"))
+}
+
 const SNAPSHOTS: usize = 2_100;
 
 /// CLD-S3-4, CLD-ST6, K53: 2,100 keys are three pages, all seen and sorted; a page that
@@ -97,52 +126,8 @@ fn cld_s3_4_listings_are_whole_or_fail() {
         let rows: Vec<_> = store.list(&prefix).try_collect().await.expect("lists");
         assert_eq!(rows.len(), SNAPSHOTS);
 
-        let second = |request: &Request| {
-            request.method == "GET"
-                && request.target.contains("list-type=2")
-                && request.target.contains("continuation-token")
-        };
-        let plans: [(&str, Box<dyn Fn(&Request) -> Act + Send + Sync>); 3] = [
-            (
-                "cut",
-                Box::new(move |r| {
-                    if second(r) {
-                        Act::Instead(200, Answer::new(200, "<ListBucketResult><Contents><Key>x"))
-                    } else {
-                        Act::Pass
-                    }
-                }),
-            ),
-            (
-                "refused",
-                Box::new(
-                    move |r| if second(r) { Act::Answer(Answer::new(500, "")) } else { Act::Pass },
-                ),
-            ),
-            (
-                "repeated",
-                Box::new({
-                    let first = std::sync::Mutex::new(None::<String>);
-                    move |r: &Request| {
-                        // The first key that was listed comes again on the second page.
-                        let mut first = first.lock().expect("a lock");
-                        if !second(r) {
-                            return Act::Pass;
-                        }
-                        let row = first.get_or_insert_with(|| String::from("0000000000000000"));
-                        let start = r.target.split("prefix=").nth(1).unwrap_or_default();
-                        let prefix =
-                            start.split('&').next().unwrap_or_default().replace("%2F", "/");
-                        let page = format!(
-                            "<ListBucketResult><Contents><Key>{prefix}{row}.json</Key><Size>7</Size>\
-                         <LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>\"x\"</ETag>\
-                         </Contents></ListBucketResult>"
-                        );
-                        Act::Answer(Answer::new(200, page).with("content-type", "application/xml"))
-                    }
-                }),
-            ),
-        ];
+        let plans: [(&str, Plan); 3] =
+            [("cut", cut_second), ("refused", refuse_second), ("repeated", repeat_in_second)];
         for (name, plan) in plans {
             let through = s3::raw(&world.through(plan), world.options()).await;
             let rows: Result<Vec<_>, _> = through.list(&prefix).try_collect().await;

@@ -253,7 +253,7 @@ impl Attempt {
         match looked {
             Ok(Ok(token)) => {
                 let held = Held::new(room.clone(), self.keeper.clone(), own, sent, token);
-                return Ok(Try::Taken(held));
+                Ok(Try::Taken(held))
             }
             Ok(Err(holder)) => {
                 own.give_back(room).await?;

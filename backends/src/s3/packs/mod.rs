@@ -76,11 +76,10 @@ impl Inner {
     /// The index as it was when it was last in doubt, or later.
     pub(super) async fn index(&self) -> Result<Arc<Index>> {
         let mut loaded = self.packs.loaded.lock().await;
-        if !loaded.ready || self.packs.stale.swap(false, Ordering::SeqCst) {
-            if let Err(e) = self.load(&mut loaded).await {
-                self.packs.doubt();
-                return Err(e);
-            }
+        let due = !loaded.ready || self.packs.stale.swap(false, Ordering::SeqCst);
+        if due && let Err(e) = self.load(&mut loaded).await {
+            self.packs.doubt();
+            return Err(e);
         }
         Ok(loaded.index.clone())
     }
