@@ -202,6 +202,9 @@ impl Inner {
             return documents.lock(request).await;
         }
         let objects = request.name == LockName::Objects;
+        if request.name == LockName::Prune {
+            self.check_prune().await?;
+        }
         // A run's record remembers its newest token, should its lock have been lost.
         let floor = match &request.name {
             LockName::Run(run) => {

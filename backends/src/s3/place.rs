@@ -1,11 +1,16 @@
 //! Whose place in a bucket it is: the marker, and what lies around it.
 
+use std::collections::HashSet;
+
 use backtrail_core::error::{Error, Result};
 use backtrail_core::store::{DocKey, Expect};
 use bytes::Bytes;
 
 use super::bucket::Bucket;
 use super::{Inner, S3Store, listing};
+
+/// Times that listings which disagree are made anew.
+const LOOKS: usize = 3;
 
 impl S3Store {
     /// Writes the marker when there is none; the marker that is there then. Refused where
@@ -71,5 +76,38 @@ impl Inner {
         let message = format!("{} holds {name:?}, which is not of the store", self.options.url());
         Err(Error::refused("foreign-keys", message)
             .with_hint("keep the store below a prefix of its own; nothing was deleted"))
+    }
+
+    /// What must hold before anything is pruned: no foreign keys at the root of a bucket,
+    /// and listings that agree with each other.
+    pub(super) async fn check_prune(&self) -> Result<()> {
+        self.check_root().await?;
+        for dir in ["runs/", "workspaces/", "checkpoints/"] {
+            self.check_listings(dir).await?;
+        }
+        Ok(())
+    }
+
+    /// Lists `dir` flat and by delimiter: both must name the same places. What came
+    /// meanwhile is in the later one alone, so a disagreement is looked at anew.
+    async fn check_listings(&self, dir: &str) -> Result<()> {
+        for _ in 0..LOOKS {
+            let mut flat = HashSet::new();
+            for row in self.bucket.list(dir).await? {
+                let place = row.key[dir.len()..].split_once('/').map(|(place, _)| place);
+                flat.extend(place.map(|place| format!("{dir}{place}/")));
+            }
+            let places: HashSet<String> =
+                self.bucket.list_dir(dir).await?.dirs.into_iter().collect();
+            let mut agree = flat.is_subset(&places);
+            for place in places.difference(&flat) {
+                // A server that keeps keys as files may name an empty directory.
+                agree &= self.bucket.list(place).await?.is_empty();
+            }
+            if agree {
+                return Ok(());
+            }
+        }
+        Err(Error::unavailable(format!("two listings of {dir} disagree; nothing was deleted")))
     }
 }

@@ -1,10 +1,12 @@
 //! Whose keys are whose.
 
+use std::time::Duration;
+
 use backtrail_backends::open::{OpenOptions, open};
 use backtrail_backends::s3::{S3Options, S3Store};
 use backtrail_core::error::Kind;
-use backtrail_core::store::{Object, Store};
-use backtrail_tests::suite::{noise, refused, s3, store_all};
+use backtrail_core::store::{LockName, Object, Store};
+use backtrail_tests::suite::{exclusive, noise, refused, s3, store_all};
 use bytes::Bytes;
 
 use crate::world::{World, run};
@@ -20,7 +22,7 @@ fn marker() -> Bytes {
 
 async fn at(world: &World, prefix: &str) -> std::sync::Arc<S3Store> {
     let prefix = format!("{}/{prefix}", world.place.prefix);
-    let leftovers = std::time::Duration::ZERO;
+    let leftovers = Duration::ZERO;
     s3::raw(&S3Options { leftovers, ..world.place.at(prefix) }, world.options()).await
 }
 
@@ -59,6 +61,8 @@ fn cld_s3_5_only_own_keys_are_touched() {
         let e = refused(root.delete_objects(&digests).await, Kind::Refused);
         assert_eq!(e.code(), "foreign-keys");
         refused(root.maintain().await, Kind::Refused);
+        let prune = exclusive(LockName::Prune, Duration::ZERO);
+        refused(root.lock(prune).await, Kind::Refused);
         assert_eq!(others(), before);
     });
 }
