@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use backtrail_backends::host::{RandomIds, SystemClock, this_host};
 use backtrail_backends::open::{OpenOptions, open};
-use backtrail_backends::redact;
 use backtrail_core::clock::{Cancel, Context, Host, Timestamp};
 use backtrail_core::error::{Error, Kind, Result};
 use backtrail_core::ids::Chain;
+use backtrail_core::run::redact_url;
 use backtrail_core::store::Store;
 use backtrail_core::tasks::blocking;
 use backtrail_core::workspace::root::{self, Root};
@@ -125,7 +125,7 @@ impl App {
         match tokio::time::timeout(Duration::from_secs(2), &mut work).await {
             Ok(done) => done,
             Err(_) => {
-                self.out.notice(format!("waiting for {}", redact::shown(url)));
+                self.out.notice(format!("waiting for {}", redact_url(url)));
                 work.await
             }
         }

@@ -134,6 +134,19 @@ impl App {
         Ok(())
     }
 
+    /// Our environment, with what flags said of the store: commands of a run that record
+    /// states themselves must mean the same one.
+    fn child_environment(&self, place: &Place) -> Vec<(OsString, OsString)> {
+        let mut out = self.env.all();
+        let settings = &place.settings;
+        let tenant = Some(&settings.tenant).filter(|tenant| *tenant != "default");
+        let named =
+            [("BACKTRAIL_OBJECTS", settings.objects.as_ref()), ("BACKTRAIL_TENANT", tenant)];
+        let given = named.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        out.extend(given.map(|(name, value)| (name.into(), value.into())));
+        out
+    }
+
     /// What a drive is handed.
     pub(crate) async fn drive_place(&self, place: &Place, way: Way) -> Result<drive::Place> {
         let capture = self.capture_settings(place, way.command, true).await?;
@@ -145,7 +158,7 @@ impl App {
             capture,
             settings: drive::Settings {
                 command: way.command.to_owned(),
-                environment: self.env.all(),
+                environment: self.child_environment(place),
                 scratch: self.scratch_places(place),
                 grace: place.settings.run_grace,
                 log_limit: place.settings.log_limit,

@@ -29,3 +29,4 @@ pub mod process;
 pub mod run;
 pub mod workflow;
 pub mod rewind;
+pub mod copy;

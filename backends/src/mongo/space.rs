@@ -13,6 +13,9 @@ use mongodb::{Client, Database};
 
 use super::fault;
 
+/// How long the server works on one write.
+const LIMIT_MS: i32 = 15_000;
+
 /// A filter that begins with the tenant.
 ///
 /// ```compile_fail
@@ -186,7 +189,8 @@ impl Space {
             "update": table,
             "updates": updates,
             "ordered": ordered,
-            "writeConcern": { "w": "majority", "j": true, "wtimeout": 30_000 },
+            "writeConcern": concern(),
+            "maxTimeMS": LIMIT_MS,
         };
         let answer = self.db.run_command(command).await.map_err(|e| self.error(what, &e))?;
         self.written(what, &answer)
@@ -212,9 +216,19 @@ impl Space {
 
     /// Deletes what a filter finds; how many.
     pub(super) async fn delete(&self, table: &str, what: &str, filter: Filter) -> Result<u64> {
-        let table = self.db.collection::<Document>(table);
-        let done = table.delete_many(filter.0).await.map_err(|e| self.error(what, &e))?;
-        Ok(done.deleted_count)
+        let command = doc! {
+            "delete": table,
+            "deletes": [{ "q": filter.0, "limit": 0 }],
+            "writeConcern": concern(),
+            // Under a lock that is lost meanwhile nothing may go on for long.
+            "maxTimeMS": LIMIT_MS,
+        };
+        let answer = self.db.run_command(command).await.map_err(|e| self.error(what, &e))?;
+        let mut done = self.written(what, &answer)?;
+        match done.errors.remove(&0) {
+            None => Ok(done.n),
+            Some((code, text)) => Err(fault::made(fault::kind_of(code), format!("{what}: {text}"))),
+        }
     }
 
     /// [`Space::find`], read to the end.
@@ -227,6 +241,11 @@ impl Space {
     ) -> Result<Vec<Document>> {
         self.find(table, what.to_owned(), filter, projection).try_collect().await
     }
+}
+
+/// What is written has reached a majority and its journal.
+fn concern() -> Document {
+    doc! { "w": "majority", "j": true, "wtimeout": 30_000 }
 }
 
 /// A whole number, of whichever width the server chose.

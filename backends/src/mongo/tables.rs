@@ -69,8 +69,9 @@ pub(super) fn tables_of(prefix: &Prefix) -> &'static [&'static str] {
         Prefix::Runs | Prefix::Run(_) => {
             &["runs", "interactions", "artifacts", "refs", "snapshots"]
         }
-        // What lies in a run's place without a record is to be seen.
-        Prefix::RunRecords => &["runs", "interactions", "artifacts", "refs", "snapshots"],
+        // A run that lost its record is seen by its refs; with many runs their snapshots
+        // must not be read for that.
+        Prefix::RunRecords => &["runs", "refs"],
         Prefix::Artifacts(_) => &["artifacts"],
         Prefix::Interactions(_) => &["interactions"],
         Prefix::RunTombstones => &["tombstones"],

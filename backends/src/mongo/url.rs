@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use backtrail_core::error::{Error, Result};
 use backtrail_core::redact::Redactor;
+use backtrail_core::run::redact_url;
 use mongodb::options::{
     ClientOptions, ConnectionString, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern,
 };
 
 use super::fault;
-use crate::redact::{secrets_of, shown};
+use crate::redact::secrets_of;
 
 /// The database when the URL names none.
 const DATABASE: &str = "backtrail";
@@ -34,7 +35,7 @@ impl fmt::Debug for MongoOptions {
 impl MongoOptions {
     /// For messages: without user and password.
     pub fn url(&self) -> String {
-        shown(&self.url)
+        redact_url(&self.url)
     }
 
     /// What must not be in a message.
@@ -84,7 +85,7 @@ pub fn parse(url: &str) -> Result<MongoOptions> {
     let parsed = ConnectionString::parse(url).map_err(|e| {
         let text = e.to_string();
         let text = secrets.text(text.lines().next().unwrap_or_default()).into_owned();
-        Error::invalid(format!("store {}: {text}", shown(url)))
+        Error::invalid(format!("store {}: {text}", redact_url(url)))
     })?;
     let database = parsed.default_database.unwrap_or_else(|| String::from(DATABASE));
     if database.is_empty() || database.contains(['\\', '/', '"', '$', '.', ' ', '\0']) {

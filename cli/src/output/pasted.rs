@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use backtrail_backends::redact;
+use backtrail_core::run::redact_url;
 use clap::CommandFactory as _;
 
 use crate::args::{CommandLine, Common};
@@ -28,7 +28,7 @@ impl Pasted {
         // A URL with a password is not printed; its variable can stand for it.
         let url = |(flag, url, variable): (&'static str, &Option<String>, &str)| {
             let url = url.as_deref()?;
-            let plain = redact::shown(url) == url;
+            let plain = redact_url(url) == url;
             Some((flag, if plain { shell(url) } else { variable.to_owned() }))
         };
         let named = named.into_iter().filter_map(|(flag, value)| Some((flag, shell(value?))));

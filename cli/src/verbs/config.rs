@@ -1,7 +1,7 @@
 //! `config`: each setting, its value, its source.
 
-use backtrail_backends::redact;
 use backtrail_core::error::Result;
+use backtrail_core::run::redact_url;
 use serde_json::json;
 
 use crate::context::App;
@@ -65,7 +65,7 @@ fn unset(app: &App, settings: &Settings, key: &str) -> String {
 /// A value as it may be shown: never with credentials.
 fn shown(key: &str, value: &str) -> String {
     match key {
-        "store" | "objects" => redact::shown(value),
+        "store" | "objects" => redact_url(value),
         _ => value.to_owned(),
     }
 }

@@ -85,7 +85,7 @@ pub(crate) enum Verb {
     Doctor(doctor::Args),
     /// Show what history takes, and what deleting a chain would free
     Size(size::Args),
-    /// Make a store, and say what one is
+    /// Make a store, say what one is, copy one into another
     Store(store::Args),
     /// Say what a capture would do with a path, and which rule decided
     Explain(explain::Args),

@@ -30,27 +30,40 @@ pub fn launch_env<'e>(
 }
 
 /// A URL with its user info and the values of secret query keys as `***`; other text as
-/// it is.
+/// it is. A password may hold a sign that it must not, so where URLs have user info all
+/// before the last `@` counts as that.
+///
+/// ```
+/// use backtrail_core::run::redact_url;
+/// assert_eq!(redact_url("mongodb://u:p/w@h/db?tlsKeyPassword=x"), "mongodb://***@h/db?tlsKeyPassword=***");
+/// assert_eq!(redact_url("s3://bucket/a@b"), "s3://bucket/a@b");
+/// ```
 pub fn redact_url(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, tail) = rest.split_at(end);
-    let authority = match authority.rsplit_once('@') {
-        Some((_, host)) => format!("***@{host}"),
-        None => authority.to_owned(),
+    let authority = match scheme {
+        "s3" | "file" | "mem" => rest.find(['/', '?', '#']).unwrap_or(rest.len()),
+        _ => rest.len(),
     };
-    let Some((path, query)) = tail.split_once('?') else {
-        return format!("{scheme}://{authority}{tail}");
+    let (stars, rest) = match rest[..authority].rfind('@') {
+        Some(at) => ("***@", &rest[at + 1..]),
+        None => ("", rest),
+    };
+    let Some((path, query)) = rest.split_once('?') else {
+        return format!("{scheme}://{stars}{rest}");
     };
     let pairs: Vec<String> = query.split('&').map(redact_pair).collect();
-    format!("{scheme}://{authority}{path}?{}", pairs.join("&"))
+    format!("{scheme}://{stars}{path}?{}", pairs.join("&"))
+}
+
+/// True for the name of an option in a URL whose value is a secret.
+pub fn is_secret_option(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SECRET_QUERY.iter().any(|word| name.contains(word))
 }
 
 fn redact_pair(pair: &str) -> String {
     match pair.split_once('=') {
-        Some((key, _)) if SECRET_QUERY.iter().any(|w| key.to_ascii_lowercase().contains(w)) => {
-            format!("{key}=***")
-        }
+        Some((key, _)) if is_secret_option(key) => format!("{key}=***"),
         _ => pair.to_owned(),
     }
 }

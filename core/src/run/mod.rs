@@ -30,7 +30,7 @@ pub use delete::{DeleteOptions, Deleted, Tombstone};
 pub use engine_event::{EngineEvent, is_engine_type};
 pub use event::{Event, MAX_VALUE_BYTES, NewEvent, PREVIEW_BYTES};
 pub use interaction::{Answered, Interaction, OpenQuestion, Turn, interaction_id};
-pub use launch::{launch_env, redact_url};
+pub use launch::{is_secret_option, launch_env, redact_url};
 pub use list::RunRow;
 pub use log::{LOG_LIMIT, MAX_CHUNK_BYTES};
 pub use prune::{PrunePlan, PruneReport, PruneRun, RunPrune, TOMBSTONE_AGE};

@@ -1,6 +1,11 @@
 //! Network stores from the command line: making them, pairs, what is never printed.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use backtrail_backends::open::{OpenOptions, open};
 use backtrail_backends::s3::S3Options;
+use backtrail_core::store::{DocKey, Listed, ListedObject, Prefix};
 use backtrail_tests::cli::{Sandbox, assert_same_tree};
 use backtrail_tests::suite::mongo::Place;
 use backtrail_tests::suite::s3;
@@ -184,4 +189,94 @@ fn a_store_url_is_read_strictly_and_shown_without_secrets() {
         let run = s.run(["capture", "--json"]).expect(2);
         assert!(!run.out().contains("ann:secret"), "{run}");
     }
+}
+
+/// Everything a store holds, its marker left out: keys with bodies, events, logs, objects.
+fn contents(url: &str) -> BTreeMap<String, Vec<u8>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let store = open(url, OpenOptions::default()).await.expect("opens");
+        let mut out = BTreeMap::new();
+        let rows: Vec<Listed> = store.list(&Prefix::All).try_collect().await.expect("lists");
+        for row in rows {
+            let Listed::Doc { key, .. } = row else { panic!("{row:?}") };
+            if key == DocKey::Marker {
+                continue;
+            }
+            let body = store.get(&key).await.expect("reads").body;
+            out.insert(key.to_string(), body.to_vec());
+            let DocKey::Run(run) = key else { continue };
+            let events: Vec<_> = store.read_events(&run, 0).try_collect().await.expect("reads");
+            for event in events {
+                out.insert(format!("{run} {}", event.seq), event.body.to_vec());
+            }
+            let log = store.read_log(&run, 0, 0).await.expect("reads");
+            out.insert(format!("{run} log"), format!("{log:?}").into_bytes());
+        }
+        let mut rows = store.list_objects();
+        while let Some(row) = rows.try_next().await.expect("lists") {
+            if let ListedObject::Object { digest, .. } = row {
+                out.insert(format!("object {digest}"), Vec::new());
+            }
+        }
+        out
+    })
+}
+
+/// File → S3 → MongoDB → file: all of it, byte for byte; killed and repeated, the rest.
+#[test]
+fn cld_cs3_a_store_is_copied() {
+    let Some((mut s, place)) = on_mongo() else { return };
+    let Some(bucket) = with_bucket(&mut s) else { return };
+    let first = s.store().display().to_string();
+    s.env("BACKTRAIL_STORE", &first);
+    for n in 0..300 {
+        s.write(format!("dir/{n}"), format!("{n}\n").repeat(300));
+    }
+    s.capture();
+    s.ok(["label", "kept", "latest"]);
+    s.write("big", vec![3; 9_000_000]);
+    s.capture();
+    s.run(["run", "--", "sh", "-c", "echo one; echo more >> dir/1; echo two"]).expect(0);
+    let whole = contents(&first);
+
+    let (s3, last) = (s3::url(&bucket), s.top().join("last").display().to_string());
+    let (first, s3, last) = (first.as_str(), s3.as_str(), last.as_str());
+    let mongo = place.url.as_str();
+    s.ok(["--store", s3, "store", "init"]);
+    s.ok(["--store", mongo, "store", "init"]);
+    let dry = s.ok(["store", "copy", first, s3, "--dry-run"]);
+    assert!(dry["objects"].as_u64() > Some(300), "{dry}");
+    let mut killed = s.spawn(["store", "copy", first, s3]);
+    std::thread::sleep(Duration::from_millis(150));
+    killed.kill().expect("kills");
+    killed.wait().expect("ends");
+    for (from, to) in [(first, s3), (s3, mongo), (mongo, last)] {
+        let done = s.ok(["store", "copy", from, to, "--verify"]);
+        assert_eq!(done["differing"].as_array().map(Vec::len), Some(0), "{done}");
+        assert!(contents(to) == whole, "{to} differs");
+        let again = s.ok(["store", "copy", from, to]);
+        let sent = ["objects", "documents", "events", "log_bytes"].map(|f| again[f].as_u64());
+        assert_eq!(sent, [Some(0); 4], "nothing is missing: {again}");
+    }
+    s.env("BACKTRAIL_STORE", last);
+    s.remove("dir/7");
+    s.ok(["restore", "kept", "--yes"]);
+    assert!(s.path("dir/7").exists() && !s.path("big").exists());
+
+    // What has gone on there is not overwritten.
+    let run = s.run(["store", "copy", first, last, "--json"]).expect(4);
+    assert!(!run.json()["differing"].as_array().expect("a list").is_empty(), "{run}");
+
+    s.env("BACKTRAIL_STORE", first);
+    let mut running = s.spawn(["run", "--", "sleep", "20"]);
+    let started = || contents(first).keys().filter(|k| k.ends_with("/run.json")).count() > 1;
+    while !started() {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let run = s.run(["store", "copy", first, s3, "--json"]);
+    assert!(run.out().contains("it is running"), "{run}");
+    assert!([3, 4].contains(&run.code), "{run}");
+    running.kill().expect("kills");
+    running.wait().expect("ends");
 }

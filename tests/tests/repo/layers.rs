@@ -29,6 +29,7 @@ const LAYERS: &[&[&str]] = &[
     &["workflow"],
     // puts a run back: its files by restore, its record by run, its nodes by workflow
     &["rewind"],
+    &["copy"],
     &["git", "worktree"],
     &["workspace_checkpoint"],
     &["queue", "runner"],

@@ -1,5 +1,6 @@
-//! `store`: make a store, and say what one is.
+//! `store`: make a store, say what one is, copy one into another.
 
+mod copy;
 mod info;
 mod init;
 
@@ -14,7 +15,8 @@ use crate::exit::Code;
 #[command(after_help = "Examples:
   backtrail store init s3://bucket/prefix
   backtrail store init mongodb://host/db --objects s3://bucket/prefix
-  backtrail store info")]
+  backtrail store info
+  backtrail store copy /old/store s3://bucket/prefix")]
 pub(crate) struct Args {
     #[command(subcommand)]
     verb: Verb,
@@ -26,6 +28,8 @@ enum Verb {
     Init(init::Args),
     /// Show what the store is, and who holds its locks
     Info(info::Args),
+    /// Copy one store into another
+    Copy(copy::Args),
 }
 
 /// Does it.
@@ -33,5 +37,6 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     match &args.verb {
         Verb::Init(args) => init::run(app, args).await,
         Verb::Info(args) => info::run(app, args).await,
+        Verb::Copy(args) => copy::run(app, args).await,
     }
 }
