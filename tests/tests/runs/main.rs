@@ -5,6 +5,8 @@ mod crashes;
 mod ending;
 mod flow;
 mod locks;
+mod numbers;
 mod processes;
+mod stories;
 mod verbs;
 mod world;
