@@ -3,4 +3,5 @@
 pub mod cli;
 pub mod history;
 pub mod host;
+pub mod random;
 pub mod suite;

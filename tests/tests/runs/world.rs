@@ -135,7 +135,7 @@ impl World {
 
 /// Waits until something holds.
 #[track_caller]
-pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
         assert!(began.elapsed() < Duration::from_secs(30), "waited in vain until {what}");

@@ -1,9 +1,13 @@
 //! `runs show`: one run with everything about it.
 
+use std::path::PathBuf;
+
 use backtrail_core::error::Result;
-use backtrail_core::run::{Liveness, OpenQuestion, Run, RunStore, Status};
+use backtrail_core::fsx::Dir;
+use backtrail_core::run::{Liveness, OpenQuestion, Run, RunStore, Status, read_pid};
 use backtrail_core::snapshot::chain::load_refs;
 use backtrail_core::snapshot::refs::Refs;
+use backtrail_core::tasks::blocking;
 use serde_json::{Value, json};
 
 use crate::context::App;
@@ -28,6 +32,8 @@ struct Shown {
     refs: Refs,
     question: Option<OpenQuestion>,
     log_bytes: u64,
+    /// What the `.pid` of a detached run says.
+    pid: Option<u32>,
 }
 
 /// Shows.
@@ -39,6 +45,7 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
         refs: load_refs(&*place.store, &place.chain).await?.refs,
         question: open(&runs, &run).await?,
         log_bytes: runs.log_size(run.id()).await?,
+        pid: pid(app, place.store.info().local_dir, run.id().to_string()).await,
         run,
     };
     if app.out.is_json() {
@@ -47,6 +54,22 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
         print(app, &shown);
     }
     Ok(exit::COMPLETE)
+}
+
+/// The `.pid`; one that cannot be read is warned about.
+async fn pid(app: &App, store: Option<PathBuf>, run: String) -> Option<u32> {
+    let dir = store?.join("runs").join(run);
+    let read = blocking(move || match Dir::open(&dir) {
+        Ok(dir) => read_pid(&dir),
+        Err(_) => Ok(None), // its record may be elsewhere
+    });
+    match read.await {
+        Ok(pid) => pid,
+        Err(e) => {
+            app.out.warn(e.message());
+            None
+        }
+    }
 }
 
 async fn open(runs: &RunStore, run: &Run) -> Result<Option<OpenQuestion>> {
@@ -100,6 +123,7 @@ fn document(shown: &Shown) -> Value {
         "missed": shown.refs.missing,
         "question": question,
         "log_bytes": shown.log_bytes,
+        "pid": shown.pid,
         "next": next(shown),
     })
 }

@@ -14,7 +14,7 @@ use crate::fsx::{self, Dir};
 use crate::ids::{Chain, RunId};
 use crate::process::{Scratch, Survivor, survivors};
 use crate::run::{
-    Actor, Checkpoint, Current, Driver, EngineEvent, FailureCode, Liveness, NewEvent, Run,
+    self, Actor, Checkpoint, Current, Driver, EngineEvent, FailureCode, Liveness, NewEvent, Run,
     RunStore, Status, Transition,
 };
 use crate::snapshot::chain::load_refs;
@@ -102,7 +102,10 @@ impl Traces {
                 return Err(busy(&name, &living));
             }
             if let Some(store) = store {
-                remove_pid(&store.join("runs").join(&name));
+                // it is evidence for people, and without the lock it proves nothing
+                if let Ok(dir) = Dir::open(&store.join("runs").join(&name)) {
+                    let _ = run::remove_pid(&dir);
+                }
             }
             let mut out = Self::default();
             if let Some(dir) = dir {
@@ -126,14 +129,6 @@ fn busy(run: &str, living: &Survivor) -> Error {
     match living {
         Survivor::Process(p) => error.with_detail("pid", p.pid),
         Survivor::Unknown => error,
-    }
-}
-
-/// A `.pid` of a process that is gone.
-fn remove_pid(run: &std::path::Path) {
-    if let Ok(dir) = Dir::open(run) {
-        // it is evidence for people, and without the lock it proves nothing
-        let _ = dir.unlink(b".pid");
     }
 }
 
