@@ -36,6 +36,7 @@ pub(crate) struct App {
     pub(crate) ctx: Context,
     overrides: Vec<Override>,
     signals: Signals,
+    start: std::sync::OnceLock<PathBuf>,
 }
 
 impl App {
@@ -52,12 +53,18 @@ impl App {
             faults: crate::faults::from_env(&env),
         };
         let signals = Signals::listen(ctx.cancel.clone(), crate::env::ignored_signals());
-        Self { env, common, out, ctx, overrides, signals }
+        Self { env, common, out, ctx, overrides, signals, start: Default::default() }
     }
 
     /// The settings. Fails with `bad-value`, naming the source.
     pub(crate) fn settings(&self) -> Result<Settings> {
         Settings::resolve(&self.env, &self.overrides, self.common.workspace.clone())
+    }
+
+    /// Looks for the workspace from here on, not from the current directory.
+    pub(crate) fn start_at(&self, dir: PathBuf) {
+        // whoever says so first knows
+        let _ = self.start.set(dir);
     }
 
     /// The time now.
@@ -112,7 +119,11 @@ impl App {
         let store = self.store(&settings).await?;
         let start = match &settings.workspace {
             Some(dir) => dir.clone(),
-            None => root::find(&*store, &crate::env::current_dir()?, &self.ctx.host).await?,
+            None => {
+                let from = self.start.get().cloned();
+                let from = from.map_or_else(crate::env::current_dir, Ok)?;
+                root::find(&*store, &from, &self.ctx.host).await?
+            }
         };
         let start = crate::env::absolute(&start)?;
         let host = self.ctx.host.clone();

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backtrail_core::error::{Error, Result};
-use backtrail_core::run::{Actor, Liveness, Moved, Run, RunStore, Status, Transition};
+use backtrail_core::run::{Actor, Liveness, Moved, Run, RunStore, ShellOwner, Status, Transition};
+use backtrail_core::workflow::drive::external::End;
 use backtrail_core::workflow::drive::{self, Unwatched};
 use serde_json::json;
 
 use super::pause::{patience, wait};
+use super::runs::end::finish;
 use crate::context::{App, Place};
 use crate::exit::{self, Code};
 use crate::running::Way;
@@ -57,6 +59,12 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
 async fn one(app: &App, text: &str, reason: Option<&str>, patience: Duration) -> Result<Run> {
     let (place, mut run) = app.find_run(text).await?;
     let runs = app.runs(&place);
+    if *run.status() == Status::Running && ShellOwner::of(&run.record).is_some() {
+        // between two commands of the shell nobody is there to obey
+        let end = End::cancelled(reason.map(str::to_owned));
+        finish(app, place, &run, end, false).await?;
+        return runs.load(run.id()).await;
+    }
     if *run.status() == Status::Running {
         if let Liveness::Held(_) = runs.liveness(&run).await? {
             runs.request_cancel(&mut run, reason).await?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use backtrail_core::error::{Error, Kind, Result};
-use backtrail_core::run::{Liveness, Run, RunStore, Status};
+use backtrail_core::run::{Liveness, Run, RunStore, ShellOwner, Status};
 use serde_json::json;
 
 use crate::context::App;
@@ -31,6 +31,13 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     let (place, mut run) = app.find_run(&args.run).await?;
     let runs = app.runs(&place);
     match (run.status(), runs.liveness(&run).await?) {
+        (Status::Running, Liveness::Held(_) | Liveness::Open { .. })
+            if ShellOwner::of(&run.record).is_some() =>
+        {
+            let text = format!("run {} is driven from a shell, which parks it", run.id());
+            return Err(Error::refused("external", text)
+                .with_hint(format!("backtrail runs boundary {} leave NODE --pause", run.id())));
+        }
         (Status::Running, Liveness::Held(_)) => {}
         (Status::PausedOperator, _) => return Ok(said(app, &run)),
         (Status::Running, _) => {

@@ -15,6 +15,7 @@ mod launch;
 mod list;
 mod log;
 mod pid;
+mod owner;
 mod prune;
 mod record;
 mod resolve;
@@ -34,6 +35,7 @@ pub use interaction::{Answered, Interaction, OpenQuestion, Turn, interaction_id}
 pub use launch::{launch_env, redact_url};
 pub use list::RunRow;
 pub use log::{LOG_LIMIT, MAX_CHUNK_BYTES};
+pub use owner::ShellOwner;
 pub use pid::{read_pid, remove_pid, write_pid};
 pub use prune::{PrunePlan, PruneReport, PruneRun, RunPrune, TOMBSTONE_AGE};
 pub use record::{

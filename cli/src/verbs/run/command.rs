@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::sync::Arc;
+use std::time::Duration;
 
 use backtrail_core::error::{Error, Result};
 use backtrail_core::process::Tee;
@@ -61,10 +62,8 @@ impl Options {
             command.push(Value::from(literal(word)));
         }
         let mut node = json!({ "kind": "run", "command": command });
-        if let Some(timeout) = &self.timeout {
-            settings::duration(timeout)
-                .map_err(|why| Error::invalid(format!("bad value for --timeout: {why}")))?;
-            node["timeout"] = json!(timeout);
+        if self.timeout()?.is_some() {
+            node["timeout"] = json!(self.timeout);
         }
         if let Some(retries) = self.retries {
             node["retry"] = json!({ "max": retries });
@@ -80,6 +79,20 @@ impl Options {
         // JSON is YAML
         let bytes = format!("{workflow:#}\n").into_bytes();
         Ok(Source { name: String::from("command"), path: None, bytes })
+    }
+
+    /// How long the command may take.
+    pub(super) fn timeout(&self) -> Result<Option<Duration>> {
+        let timeout = self.timeout.as_deref().map(settings::duration).transpose();
+        timeout.map_err(|why| Error::invalid(format!("bad value for --timeout: {why}")))
+    }
+
+    pub(super) fn node(&self) -> &str {
+        &self.node
+    }
+
+    pub(super) fn retries(&self) -> Option<u32> {
+        self.retries
     }
 
     pub(super) fn keep_children(&self) -> bool {
@@ -108,7 +121,12 @@ impl Options {
 
     /// The command's own exit code, when it is asked for.
     pub(super) fn code(&self, report: &Report) -> Option<Code> {
-        let code = report.child_exit.filter(|_| self.child_exit)?;
+        self.child_code(report.child_exit)
+    }
+
+    /// The same of an exit code.
+    pub(super) fn child_code(&self, child_exit: Option<i32>) -> Option<Code> {
+        let code = child_exit.filter(|_| self.child_exit)?;
         u8::try_from(code).ok().map(Code)
     }
 }

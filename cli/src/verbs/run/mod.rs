@@ -2,6 +2,7 @@
 
 mod command;
 pub(crate) mod given;
+mod inside;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,7 @@ Examples:
   backtrail run flow.yaml --input task='fix the tests'
   backtrail run flow.yaml --check
   backtrail run -- make test
+  backtrail run --in $R --node build -- make
   backtrail run --child-exit --timeout 20m -- agent --task 'fix the tests'"
 )]
 pub(crate) struct Args {
@@ -50,6 +52,14 @@ pub(crate) struct Args {
     apart: Detach,
     #[command(flatten)]
     one: command::Options,
+    /// Execute the command as a step of this run, which another runtime drives
+    #[arg(
+        long = "in",
+        value_name = "RUN",
+        requires = "command",
+        help_heading = "Options of a single command"
+    )]
+    inside: Option<String>,
     /// An input; K=@FILE reads a file, @@ is a literal @
     #[arg(long = "input", value_name = "K=V", requires = "file")]
     inputs: Vec<String>,
@@ -112,6 +122,10 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     if args.apart.detach {
         return detach::start(app).await;
     }
+    if let Some(run) = &args.inside {
+        inside::check(&args.one)?;
+        return inside::run(app, run, &args.one, &args.command).await;
+    }
     let source = match &args.file {
         Some(file) => Source {
             name: file.display().to_string(),
@@ -132,7 +146,7 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     let limits = args.raises.limits()?;
     let place = app.place(false).await?;
     app.recover_by_policy(&place).await?;
-    app.reconcile_here(&place).await?;
+    app.reconcile_here(&place, args.share_workspace || parent(app).is_some()).await?;
     let lines = Arc::new(Lines::new(args.file.is_some(), args.apart));
     let way = Way {
         share_workspace: args.share_workspace,
@@ -171,13 +185,13 @@ impl Args {
 }
 
 /// What the record keeps of the environment.
-fn environment(app: &App) -> std::collections::BTreeMap<String, String> {
+pub(crate) fn environment(app: &App) -> std::collections::BTreeMap<String, String> {
     let all = app.env.all();
     launch_env(all.iter().filter_map(|(n, v)| Some((n.to_str()?, v.to_str()?))))
 }
 
 /// The run whose node started this command.
-fn parent(app: &App) -> Option<String> {
+pub(crate) fn parent(app: &App) -> Option<String> {
     app.env.raw("BACKTRAIL_RUN_ID").and_then(|id| id.to_str()).map(str::to_owned)
 }
 

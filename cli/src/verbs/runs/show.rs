@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::context::App;
 use crate::exit::{self, Code};
 use crate::output::{Paint, format};
-use crate::running::printable;
+use crate::running::{is_external, printable};
 
 /// Arguments of `runs show`.
 #[derive(clap::Args)]
@@ -82,7 +82,16 @@ async fn open(runs: &RunStore, run: &Run) -> Result<Option<OpenQuestion>> {
 /// What a person would type next.
 fn next(shown: &Shown) -> Option<String> {
     let id = shown.run.id();
+    let stopped = matches!(shown.liveness, Liveness::Open { .. } | Liveness::OwnerGone);
     match shown.run.status() {
+        Status::Running if is_external(&shown.run) && stopped => {
+            Some(format!("backtrail runs end {id} --status finished"))
+        }
+        Status::PausedOperator | Status::FailedResumable | Status::Cancelled
+            if is_external(&shown.run) =>
+        {
+            Some(format!("backtrail runs boundary {id} enter NODE"))
+        }
         Status::PausedWaitingHuman => Some(format!("backtrail answer {id}")),
         Status::PausedOperator | Status::FailedResumable | Status::Cancelled => {
             Some(format!("backtrail resume {id}"))
@@ -114,6 +123,7 @@ fn document(shown: &Shown) -> Value {
     json!({
         "run": shown.run.record,
         "owner_gone": shown.liveness == Liveness::OwnerGone,
+        "stale": shown.liveness == Liveness::Open { stale: true },
         "holder": match &shown.liveness {
             Liveness::Held(holder) => json!(holder),
             _ => Value::Null,
@@ -133,7 +143,11 @@ fn print(app: &App, shown: &Shown) {
     let row = |name: &str, value: &str| app.out.line(format!("{name:<10} {}", printable(value)));
     app.out.line(format!("{:<10} {}", "run", app.out.paint(Paint::Id, shown.run.id().as_str())));
     row("name", &record.name);
-    let gone = if shown.liveness == Liveness::OwnerGone { " (owner gone)" } else { "" };
+    let gone = match shown.liveness {
+        Liveness::OwnerGone => " (owner gone)",
+        Liveness::Open { stale: true } => " (stale)",
+        _ => "",
+    };
     row("status", &format!("{}{gone}", shown.run.status()));
     if let Some(code) = record.failure_code() {
         row("code", code.as_str());

@@ -16,7 +16,7 @@ use crate::diff::{Side, Stored, delta};
 use crate::error::{Error, Result};
 use crate::fsx;
 use crate::ids::{Chain, Digest, SnapshotId};
-use crate::run::Versioning;
+use crate::run::{EngineEvent, Run, RunStore, Versioning};
 use crate::snapshot::chain::{self, History};
 use crate::snapshot::doc::{Delta, Snapshot};
 use crate::snapshot::label::{Boundary, Label};
@@ -184,7 +184,8 @@ impl Captures {
         Ok(())
     }
 
-    async fn miss(&mut self, label: Label, e: &Error) {
+    /// Notes that a boundary is missed.
+    pub(super) async fn miss(&mut self, label: Label, e: &Error) {
         let overflow = e.code() == "too-many-files";
         self.missed.push(label.to_string());
         self.untold.push((label, e.message().to_owned()));
@@ -206,6 +207,46 @@ impl Captures {
             self.versioning.state = String::from("partial");
             self.versioning.reason = Some(e.message().to_owned());
         }
+    }
+
+    /// What is told of a boundary that was missed, once the limit of files apart, which
+    /// was known when it was `known` before: a warning and the events.
+    pub(super) fn told(
+        &self,
+        label: String,
+        e: &Error,
+        known: bool,
+    ) -> (Option<String>, Vec<EngineEvent>) {
+        let over = e.code() == "too-many-files";
+        let fresh = !(over && known);
+        let warning = fresh.then(|| format!("{label} was not captured: {}", e.message()));
+        let mut events = Vec::new();
+        if over && fresh {
+            let count = e.details().get("files").and_then(serde_json::Value::as_u64);
+            let limit = self.place.capture.observe.max_files;
+            let count = count.unwrap_or(limit + 1);
+            events.push(EngineEvent::CaptureOverflow { limit, count });
+        }
+        events.push(EngineEvent::CaptureFailed { label, error: e.message().to_owned() });
+        (warning, events)
+    }
+
+    /// Writes down how well the workspace is recorded, when that changed.
+    pub(super) async fn save_versioning(&self, runs: &RunStore, run: &mut Run) -> Result<()> {
+        let now = self.versioning.clone();
+        let kept = run.record.versioning.clone();
+        if kept.as_ref() == Some(&now) || kept.is_none() && now.state == "on" {
+            return Ok(());
+        }
+        // what an earlier process missed stays missed
+        if kept.is_some_and(|k| k.state != "on") && now.state == "on" {
+            return Ok(());
+        }
+        runs.patch(run, |record| {
+            record.versioning = Some(now.clone());
+            Ok(())
+        })
+        .await
     }
 
     /// The error of a workspace that was over the limit, while its rules are the same:
@@ -242,6 +283,17 @@ impl Captures {
     pub(super) fn alias(&self, boundary: &Boundary, keep: bool) -> Option<Alias> {
         let snapshot = self.last.clone()?;
         Some(Alias { boundary: boundary.clone(), snapshot, keep })
+    }
+
+    /// Adds to a report what was captured by whomever, for a run whose boundaries several
+    /// processes write.
+    pub(super) async fn report_whole(&mut self, report: &mut Report) -> Result<()> {
+        let store = self.place.runs.store().clone();
+        let head = chain::load_refs(&*store, &self.chain).await?.refs.head;
+        if let Some(head) = head {
+            self.newest = Some(chain::read_snapshot(&*store, &self.chain, &head).await?);
+        }
+        self.report(report, true).await
     }
 
     /// Adds to a report what was captured.

@@ -48,7 +48,7 @@ impl Drive {
     }
 
     async fn capture(&mut self, boundary: &Boundary, must: bool) -> Result<Option<Error>> {
-        let before = self.captures.versioning().clone();
+        let known = self.captures.versioning().state == "overflow";
         let took = self.captures.capture(boundary).await;
         self.place.ctx.faults.reach("run.capture")?;
         let Took::Missed(e) = took else { return Ok(None) };
@@ -56,18 +56,13 @@ impl Drive {
         if must && self.captures.mode() == CaptureMode::Required {
             return Ok(Some(e));
         }
-        let latched = e.code() == "too-many-files" && before.state == "overflow";
-        if !latched {
-            self.warn(format!("{label} was not captured: {}", e.message())).await;
+        let (warning, events) = self.captures.told(label, &e, known);
+        if let Some(warning) = warning {
+            self.warn(warning).await;
         }
-        if e.code() == "too-many-files" && !latched {
-            let count = e.details().get("files").and_then(Value::as_u64);
-            let limit = self.place.capture.observe.max_files;
-            let event = EngineEvent::CaptureOverflow { limit, count: count.unwrap_or(limit + 1) };
-            self.event(&event, boundary.node.as_deref(), None).await;
+        for event in &events {
+            self.event(event, boundary.node.as_deref(), None).await;
         }
-        let event = EngineEvent::CaptureFailed { label, error: e.message().to_owned() };
-        self.event(&event, boundary.node.as_deref(), None).await;
         Ok(None)
     }
 
@@ -179,7 +174,7 @@ impl Drive {
         if std::mem::take(&mut self.answered) {
             change = change.answered();
         }
-        self.save_versioning().await?;
+        self.captures.save_versioning(&self.runs, &mut *self.run.lock().await).await?;
         let change = change.checkpoint(checkpoint);
         let moved = {
             let mut run = self.run.lock().await;
@@ -204,25 +199,5 @@ impl Drive {
         }
         self.expects = vec![Status::Running];
         Ok(())
-    }
-
-    /// Writes down how well the workspace is recorded, when that changed.
-    async fn save_versioning(&mut self) -> Result<()> {
-        let now = self.captures.versioning().clone();
-        let mut run = self.run.lock().await;
-        let kept = run.record.versioning.clone();
-        if kept.as_ref() == Some(&now) || kept.is_none() && now.state == "on" {
-            return Ok(());
-        }
-        // what an earlier process missed stays missed
-        if kept.is_some_and(|k| k.state != "on") && now.state == "on" {
-            return Ok(());
-        }
-        self.runs
-            .patch(&mut run, |record| {
-                record.versioning = Some(now.clone());
-                Ok(())
-            })
-            .await
     }
 }

@@ -35,12 +35,11 @@ pub enum Reconciled {
 }
 
 /// Puts a run in order whose record says running while nobody executes it. Fails with
-/// `busy` naming a process of it that still lives. Runs of other runtimes are left to
-/// them.
+/// `busy` naming a process of it that still lives. A run of another runtime is left to
+/// its owner unless that is known to be gone.
 pub async fn reconcile(place: &Place, run: &RunId) -> Result<Reconciled> {
     let found = place.runs.load(run).await?;
-    let external = matches!(found.record.driver, Some(Driver::External));
-    if external || place.runs.liveness(&found).await? != Liveness::OwnerGone {
+    if place.runs.liveness(&found).await? != Liveness::OwnerGone {
         return Ok(Reconciled::Fine);
     }
     let _holds = Holds::take(place).await?;
@@ -60,7 +59,11 @@ pub(super) async fn put_in_order(
     runs: &RunStore,
     run: &mut Run,
 ) -> Result<Option<String>> {
-    let traces = Traces::look(place, run).await?;
+    let mut traces = Traces::look(place, run).await?;
+    if traces.alive_until.is_none() && matches!(run.record.driver, Some(Driver::External)) {
+        // another runtime keeps no heartbeat: it lived when it wrote last
+        traces.alive_until = Some(runs.heard_at(run).await?.rfc3339());
+    }
     let mut checkpoint = run.record.checkpoint().cloned().unwrap_or_default();
     let entered = enter(place, run.id(), &traces, &mut checkpoint).await?;
     let mut uncaptured = None;
@@ -157,6 +160,9 @@ async fn enter(
     let labelled = refs.labels.keys().filter_map(Boundary::parse).filter_map(|b| {
         (b.phase == Phase::Pre && b.node.as_deref() == Some(node.as_str())).then_some(b.iteration?)
     });
+    if checkpoint.current.is_some() && checkpoint.executing().is_none() {
+        return Ok(None); // its attempt ended, and was captured
+    }
     let known = checkpoint.current.as_ref().map(|c| (c.iteration, c.attempt));
     let at = labelled
         .map(|iteration| (iteration, 1))
