@@ -41,9 +41,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    fn read(bytes: &[u8]) -> Result<(Self, Option<PathBuf>)> {
-        let bad = |e: serde_json::Error| Error::invalid(format!("the hook's input: {e}"));
-        let map: Map<String, Value> = serde_json::from_slice(bytes).map_err(bad)?;
+    fn read(map: &Map<String, Value>) -> Result<(Self, Option<PathBuf>)> {
         let text = |names: &[&str]| {
             let found = names.iter().find_map(|name| map.get(*name)?.as_str());
             found.filter(|text| !text.is_empty()).map(str::to_owned)
@@ -92,12 +90,13 @@ fn watch() {
     let _ = std::thread::Builder::new().name("hook".to_owned()).spawn(wait);
 }
 
-async fn input() -> Result<Bytes> {
+/// What the agent says: read up to the object's end, since not every agent closes the pipe.
+async fn input() -> Result<Map<String, Value>> {
     blocking(|| {
-        let mut all = Vec::new();
-        let read = std::io::stdin().lock().take(MAX).read_to_end(&mut all);
-        read.map_err(|e| Error::invalid(format!("the hook's input: {e}")))?;
-        Ok(Bytes::from(all))
+        let stdin = std::io::stdin().lock().take(MAX);
+        let mut objects = serde_json::Deserializer::from_reader(stdin).into_iter();
+        let bad = |e: serde_json::Error| Error::invalid(format!("the hook's input: {e}"));
+        objects.next().transpose().map_err(bad)?.ok_or_else(|| Error::invalid("it said nothing"))
     })
     .await
 }

@@ -86,9 +86,9 @@ fn run_lb02_an_agent_with_the_documented_hooks_is_recorded_and_taken_back() {
     assert_eq!(world.at(&id, "step:1", "agent.txt").as_deref(), Some("first\n"));
     assert_eq!(world.record(&id)["session_key"], "s-7");
     // the newest prompt, then all of them; the person's file stays
-    world.json(&["rewind", "--yes"]).expect(0);
+    world.json(&["rewind", "--node", "prompt", "--yes"]).expect(0);
     assert!(world.sandbox.path("a.txt").exists() && world.sandbox.path("agent.txt").exists());
-    world.json(&["rewind", &id, "--node", "prompt", "--iteration", "0", "--yes"]).expect(0);
+    world.json(&["rewind", "--yes"]).expect(0);
     assert!(!world.sandbox.path("agent.txt").exists());
     assert!(world.sandbox.path("mine.txt").exists());
 }
@@ -115,6 +115,7 @@ fn call(world: &World, args: &[&str], input: Option<&str>) -> (Run, Duration) {
     let held = match input {
         Some(text) => {
             let _ = pipe.write_all(text.as_bytes());
+            drop(pipe);
             None
         }
         None => Some(pipe),

@@ -73,6 +73,12 @@ impl World {
         self.json(&["runs", "show", id]).expect(0).json()["run"].clone()
     }
 
+    /// The whole id of a run that is there.
+    #[track_caller]
+    fn whole(&self, id: &str) -> String {
+        self.record(id)["id"].as_str().expect("an id").to_owned()
+    }
+
     #[track_caller]
     pub(crate) fn status(&self, id: &str) -> String {
         self.record(id)["status"].as_str().expect("a status").to_owned()
@@ -113,14 +119,14 @@ impl World {
     /// The bytes that a file has in a boundary; `None` when it is not there.
     pub(crate) fn at(&self, id: &str, label: &str, path: &str) -> Option<String> {
         let snapshot = self.label(id, label);
-        let run = self.sandbox.run(["show", &snapshot, "--cat", path, "--run", &self.id(id)]);
+        let run = self.sandbox.run(["show", &snapshot, "--cat", path, "--run", &self.whole(id)]);
         (run.code == 0).then(|| run.out())
     }
 
     /// The snapshots of a run, oldest first.
     #[track_caller]
     pub(crate) fn snapshots(&self, id: &str) -> Vec<Value> {
-        let list = self.json(&["list", "--run", &self.id(id), "--all"]).expect(0).json();
+        let list = self.json(&["list", "--run", &self.whole(id), "--all"]).expect(0).json();
         let mut rows = list["snapshots"].as_array().expect("snapshots").clone();
         rows.reverse();
         rows
