@@ -81,9 +81,9 @@ pub(crate) async fn answer(
 
 /// Ends the process in time, also when it hangs in a system call.
 fn watch() {
+    #[expect(clippy::disallowed_methods, reason = "whatever is stuck, and without clean-up")]
     let wait = || {
         std::thread::sleep(LAST);
-        #[expect(clippy::disallowed_methods, reason = "an agent does not wait for clean-up")]
         std::process::exit(0);
     };
     // without the thread the limit of the runtime is what there is
