@@ -14,5 +14,6 @@ mod processes;
 mod rewinds;
 mod shell;
 mod stories;
+mod terminal;
 mod verbs;
 mod world;

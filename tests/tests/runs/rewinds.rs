@@ -221,3 +221,42 @@ edges: [{{from: a, to: b}}, {{from: b, to: end}}]
     world.json(&["rewind", "r1", "--node", "a", "--yes"]).expect(0);
     assert!(!world.sandbox.path("b.txt").exists());
 }
+
+#[test]
+fn res_095_in_a_worktree_of_the_run_all_goes_back_unless_produced_is_asked_for() {
+    for (scope, mine_stays) in [(None, false), (Some("produced"), true), (Some("none"), true)] {
+        let mut world = World::new();
+        let git = |world: &World, args: &[&str]| {
+            let mut command = std::process::Command::new("git");
+            command.args(["-c", "user.name=me", "-c", "user.email=me@here"]).args(args);
+            let done = command.current_dir(world.sandbox.workspace()).output().expect("git");
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        };
+        for args in [&["init", "-q"] as &[&str], &["add", "-A"], &["commit", "-q", "-m", "one"]] {
+            git(&world, args);
+        }
+        let made = world.sandbox.top().join("made");
+        let path = made.display().to_string();
+        git(&world, &["worktree", "add", "-q", "-b", "of-the-run", &path]);
+        world.sandbox.set_workspace(&made);
+        world.flow(FAILS).run("r1", &[]).expect(1);
+        // as the record of a run says for which the worktree was made
+        let file = world.sandbox.store().join("runs").join(world.id("r1")).join("run.json");
+        let mut record = world.record("r1");
+        record["worktree"] = json!(path);
+        std::fs::write(&file, record.to_string()).expect("write");
+        world.sandbox.write("mine.txt", "by hand\n");
+        let mut args = vec!["rewind", "r1", "--yes", "--allow-mass-delete"];
+        args.extend(scope.map(|s| ["--restore-scope", s]).into_iter().flatten());
+        let done = world.json(&args).expect(0).json();
+        assert_eq!(done["files"]["restore_scope"], scope.unwrap_or("full"), "{done}");
+        let there = |name: &str| world.sandbox.path(name).exists();
+        assert_eq!(there("mine.txt"), mine_stays, "{scope:?}");
+        assert_eq!(there("made.txt"), scope == Some("none"), "{scope:?}");
+        assert!(there("a.txt") && there(".git"));
+        if scope.is_none() {
+            world.json(&["undo", "--yes"]).expect(0);
+            assert!(there("mine.txt") && there("made.txt"));
+        }
+    }
+}
