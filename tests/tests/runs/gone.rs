@@ -19,6 +19,53 @@ fn find(dir: &Path, name: &str) -> Option<PathBuf> {
     })
 }
 
+/// Starts r1 with node a, lets the engine live for a heartbeat behind what the node wrote,
+/// and kills both.
+fn killed(world: &World) {
+    let child = world.start("r1");
+    let pid = world.sandbox.top().join("pid");
+    until("the node ran", || std::fs::read_to_string(&pid).is_ok_and(|t| t.ends_with('\n')));
+    let node: u32 = std::fs::read_to_string(&pid).expect("read").trim().parse().expect("a pid");
+    let beat = || std::fs::read(find(&world.sandbox.home(), "heartbeat")?).ok();
+    until("its heart beats", || beat().is_some());
+    let last = beat();
+    until("it beats once more", || beat() != last);
+    signal(child.id(), Signal::KILL);
+    signal(node, Signal::KILL);
+    end(child);
+    until("the node is gone", || !lives(node));
+}
+
+#[test]
+fn run_bd10_what_was_the_runs_stays_the_runs_whoever_writes_it_again() {
+    let world = World::new();
+    let top = world.sandbox.top().display().to_string();
+    world.flow(&format!(
+        "entry: a
+nodes:
+  a: {{kind: run, command: 'echo made > made.txt; echo run > a.txt; test -e {top}/go || {{ echo $$ > {top}/pid; exec sleep 60; }}'}}
+  end: {{kind: done}}
+edges: [{{from: a, to: end}}]
+"
+    ));
+    let before = world.sandbox.tree();
+    killed(&world);
+    world.sandbox.write("mine.txt", "mine\n");
+    let mut wanted = before;
+    wanted.extend(world.sandbox.tree().into_iter().filter(|(path, _)| path == b"mine.txt"));
+    // the node makes the same again: nothing differs, but every file has another time
+    std::fs::write(format!("{top}/go"), "").expect("write");
+    until("it goes on", || world.json(&["resume", "r1"]).code != 5);
+    assert_eq!(world.status("r1"), "finished");
+    // and each way back and forth gives them another one
+    for _ in 0..2 {
+        world.json(&["rewind", "r1", "--yes"]).expect(0);
+        backtrail_tests::cli::assert_same_tree(&world.sandbox.tree(), &wanted);
+        world.json(&["undo", "--yes"]).expect(0);
+        assert!(world.sandbox.path("made.txt").exists());
+    }
+}
+
 #[test]
 fn run_bd10_what_a_killed_engine_and_a_person_did_is_told_apart_by_time() {
     let world = World::new();
@@ -35,19 +82,7 @@ edges: [{{from: a, to: end}}]
 ",
         top.display()
     ));
-    let child = world.start("r1");
-    let pid = top.join("pid");
-    until("the node ran", || std::fs::read_to_string(&pid).is_ok_and(|t| t.ends_with('\n')));
-    let node: u32 = std::fs::read_to_string(&pid).expect("read").trim().parse().expect("a pid");
-    // the engine lives on for a heartbeat
-    let beat = || std::fs::read(find(&world.sandbox.home(), "heartbeat")?).ok();
-    until("its heart beats", || beat().is_some());
-    let last = beat();
-    until("it beats once more", || beat() != last);
-    signal(child.id(), Signal::KILL);
-    signal(node, Signal::KILL);
-    end(child);
-    until("the node is gone", || !lives(node));
+    killed(&world);
     // the person works on what is left
     world.sandbox.write("mine.txt", "mine\n");
     world.sandbox.write("both.txt", "mine too\n");
