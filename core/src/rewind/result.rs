@@ -56,6 +56,9 @@ pub struct FilesResult {
     pub mixed: Vec<RelPath>,
     /// Paths that a snapshot between did not cover, and so are no part of the scope.
     pub uncovered_paths: Vec<RelPath>,
+    /// Boundaries after the newest snapshot that could not be captured, and why: what the
+    /// run changed behind that snapshot is left in place.
+    pub missed_boundaries: BTreeMap<String, String>,
     /// The commit of a worktree.
     pub revert_commit: Option<String>,
     /// The restore itself; absent when there was none to plan.

@@ -111,8 +111,7 @@ struct Rewinding<'a> {
 impl Rewinding<'_> {
     async fn go(self) -> Result<RewindResult> {
         let restored = match &self.files {
-            // An empty scope walks nothing.
-            Some(files) if !files.restore.scope.is_empty() => {
+            Some(files) if !files.is_empty() => {
                 Some(restore::run(self.hooks.recorder, &files.restore, &self.hooks).await?)
             }
             _ => None,
@@ -183,9 +182,14 @@ impl Rewinding<'_> {
             workflow: edited.workflow,
             note: NOT_SEEN,
         });
-        let (mixed, uncovered) = self.files.map(|f| (f.mixed, f.uncovered)).unwrap_or_default();
+        let (mixed, uncovered, missed) =
+            self.files.map(|f| (f.mixed, f.uncovered, f.missed)).unwrap_or_default();
         let taken = restored.as_ref().map_or(0, |r| overwritten(&r.conflicts).len() as u64);
-        let exit_code = restored.as_ref().map_or(0, |r| r.exit_code);
+        let exit_code = match restored.as_ref().map_or(0, |r| r.exit_code) {
+            // done, but what the run changed last is not covered
+            0 if !missed.is_empty() => 3,
+            code => code,
+        };
         Ok(RewindResult {
             run_id: now.id().clone(),
             node_id,
@@ -201,6 +205,7 @@ impl Rewinding<'_> {
                 overwritten: taken,
                 mixed: mixed.into_iter().collect(),
                 uncovered_paths: uncovered.into_iter().collect(),
+                missed_boundaries: missed,
                 revert_commit: None,
                 restore: restored,
             },

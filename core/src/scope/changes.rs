@@ -38,7 +38,7 @@ struct Known {
 
 pub(super) async fn collect(store: &dyn Store, line: &Line, root: &Root) -> Result<Produced> {
     let mut known: BTreeMap<RelPath, Known> = BTreeMap::new();
-    let mut out = Produced::default();
+    let mut out = Produced { missed: line.missed.clone(), ..Produced::default() };
     for (older, newer) in line.intervals() {
         let interval = interval(newer);
         for change in between_stored(store, older, newer).await? {

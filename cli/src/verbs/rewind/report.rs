@@ -60,6 +60,13 @@ fn print(app: &App, run: &Run, done: &RewindResult, shown: bool) {
     for path in done.files.uncovered_paths.iter().take(20) {
         app.out.warn(&format!("{path} was not covered at some time, so it is left as it is"));
     }
+    if let Some((label, reason)) = done.files.missed_boundaries.iter().next() {
+        app.out.warn(&format!(
+            "{label} was not captured ({reason}): what the run changed then is left as it is; \
+             everything goes back with: backtrail rewind {} --restore-scope full",
+            done.run_id
+        ));
+    }
     if done.record_rewound() && !done.planned {
         app.out.notice(format!("the run is parked; go on with: backtrail resume {}", done.run_id));
     }
