@@ -9,6 +9,7 @@ use super::captures::Captures;
 use super::holds::Holds;
 use super::watch::HEARTBEAT;
 use crate::capture::{Late, NewLabel, Request};
+use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::fsx::{self, Dir};
 use crate::ids::{Chain, RunId};
@@ -21,6 +22,9 @@ use crate::snapshot::chain::load_refs;
 use crate::snapshot::label::{Boundary, Phase};
 use crate::tasks::blocking;
 use crate::workflow::file::definition::CaptureMode;
+
+/// Longer than the slowest tick of a kernel (10 ms), in nanoseconds.
+const TICK: i64 = 20_000_000;
 
 /// What became of a run that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +72,7 @@ pub(super) async fn put_in_order(
     let entered = enter(place, run.id(), &traces, &mut checkpoint).await?;
     let mut uncaptured = None;
     if let Some(boundary) = entered {
-        let late = Late { alive_until: traces.alive_until.clone() };
+        let late = Late { alive_until: traces.alive_until.as_deref().map(surely) };
         uncaptured = capture(place, run.id(), boundary, late).await.err();
     }
     let uncaptured = uncaptured.map(|e| e.message().to_owned());
@@ -82,6 +86,16 @@ pub(super) async fn put_in_order(
         .checkpoint(checkpoint);
     runs.transition(run, &change).await?;
     Ok(uncaptured)
+}
+
+/// A moment before which whatever has an earlier file time was changed: file times come
+/// from a clock that lags by up to a tick.
+fn surely(moment: &str) -> String {
+    match Timestamp::parse(moment) {
+        Ok(at) => Timestamp(at.0.saturating_sub(TICK)).rfc3339(),
+        // whose the changes are cannot be told then
+        Err(_) => moment.to_owned(),
+    }
 }
 
 /// What a lost engine left on this host.
