@@ -11,6 +11,9 @@ use crate::plan::{Conflict, ConflictDecision, LeftInPlace, Plan};
 use crate::restore::{BankRef, MAX_LISTED, RestoreResult};
 use crate::run::Status;
 
+/// The word for a record that goes back.
+pub(super) const REWOUND: &str = "rewound";
+
 /// What `--auto` found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AutoTarget {
@@ -37,6 +40,31 @@ pub(super) struct RunPart {
     pub(super) retired_interactions: Vec<InteractionId>,
     pub(super) orphaned_child_runs: Vec<String>,
     pub(super) promoted_from: Option<String>,
+}
+
+impl RunPart {
+    /// What changes of the record, for people.
+    pub(super) fn lines(&self) -> Vec<String> {
+        if self.record != REWOUND {
+            return Vec::new();
+        }
+        let from = self.from_node.as_deref().unwrap_or("-");
+        let to = format!("record: from node {from} to {}:{}", self.to_node, self.iteration);
+        let version = |(node, version): (&String, &u64)| format!("{node} by version {version}");
+        let named: [(&str, Vec<String>); 4] = [
+            ("outputs dropped", self.dropped_nodes.clone()),
+            ("artifacts superseded", self.tombstoned_artifacts.iter().map(version).collect()),
+            (
+                "questions not asked any more",
+                self.retired_interactions.iter().map(ToString::to_string).collect(),
+            ),
+            ("child runs let go", self.orphaned_child_runs.clone()),
+        ];
+        let rows = named.into_iter().filter(|(_, names)| !names.is_empty());
+        [to].into_iter()
+            .chain(rows.map(|(what, all)| format!("{what}: {}", all.join(", "))))
+            .collect()
+    }
 }
 
 /// What a rewind did with files.
@@ -100,11 +128,23 @@ impl RewindResult {
     }
     /// True if the record went back as well.
     pub fn record_rewound(&self) -> bool {
-        self.run.record == "rewound"
+        self.run.record == REWOUND
     }
     /// Nodes whose outputs were dropped.
     pub fn dropped_nodes(&self) -> &[String] {
         &self.run.dropped_nodes
+    }
+    /// Questions that are not asked any more.
+    pub fn retired_interactions(&self) -> &[InteractionId] {
+        &self.run.retired_interactions
+    }
+    /// Keys of child runs that were let go.
+    pub fn orphaned_child_runs(&self) -> &[String] {
+        &self.run.orphaned_child_runs
+    }
+    /// What changes of the record, for people.
+    pub fn record_lines(&self) -> Vec<String> {
+        self.run.lines()
     }
     /// The transaction; `None` when nothing was done.
     pub fn transaction(&self) -> Option<&TransactionId> {
@@ -117,14 +157,6 @@ impl RewindResult {
     /// Node → the version that says it was taken back.
     pub fn tombstoned_artifacts(&self) -> &BTreeMap<String, u64> {
         &self.run.tombstoned_artifacts
-    }
-    /// Questions that are not asked any more.
-    pub fn retired_interactions(&self) -> &[InteractionId] {
-        &self.run.retired_interactions
-    }
-    /// Keys of child runs that were let go.
-    pub fn orphaned_child_runs(&self) -> &[String] {
-        &self.run.orphaned_child_runs
     }
 }
 

@@ -7,7 +7,9 @@ use super::edit::{Edit, tombstoned};
 use super::files::{Files, files, scope_of};
 use super::hooks::RunHooks;
 use super::request::{RewindRequest, RewindScope};
-use super::result::{AutoTarget, FilesPart, FilesResult, RewindResult, RunPart, overwritten};
+use super::result::{
+    AutoTarget, FilesPart, FilesResult, REWOUND, RewindResult, RunPart, overwritten,
+};
 use super::side::settle;
 use super::source::Workflow;
 use super::target::Boundaries;
@@ -91,7 +93,7 @@ fn part(run: &Run, choice: &Choice, edit: Option<&Edit>) -> RunPart {
         to_node: choice.node.clone(),
         iteration: choice.iteration,
         transaction: None,
-        record: if edit.is_some() { "rewound" } else { "unchanged" },
+        record: if edit.is_some() { REWOUND } else { "unchanged" },
         dropped_nodes: edit.map(|e| e.dropped.clone()).unwrap_or_default(),
         tombstoned_artifacts: edit.map(|e| tombstoned(&e.tombstones)).unwrap_or_default(),
         retired_interactions: edit.map(|e| e.retired.clone()).unwrap_or_default(),

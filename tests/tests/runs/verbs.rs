@@ -282,3 +282,39 @@ edges: [{from: a, to: b}, {from: b, to: a, when: 'node.iteration < 1', loop: aga
     let seqs: Vec<u64> = world.events("r1").iter().filter_map(|e| e["seq"].as_u64()).collect();
     assert!(seqs.windows(2).all(|w| w[0] < w[1]));
 }
+
+#[test]
+fn a_preview_of_a_rewind_shows_what_changes_of_the_record() {
+    let world = World::new();
+    world.flow(
+        "entry: a
+nodes:
+  a: {kind: run, command: 'echo a > made; echo {} > \"$BACKTRAIL_OUTPUT\"', publish: plan}
+  b: {kind: run, command: 'exit 1'}
+  end: {kind: done}
+edges: [{from: a, to: b}, {from: b, to: end}]
+",
+    );
+    world.run("r1", &[]).expect(1);
+    let id = world.id("r1");
+    let before = world.record("r1");
+    let shown = world.sandbox.run(["rewind", &id, "--node", "a", "--dry-run"]).expect(0);
+    let text = format!("{}{}", shown.out(), shown.stderr);
+    let lines = [
+        "record: from node b to a:0",
+        "outputs dropped: a, b",
+        "artifacts superseded: a by version 1",
+    ];
+    assert!(lines.iter().all(|line| text.contains(line)), "{text}");
+    let json = world.json(&["rewind", &id, "--node", "a", "--dry-run"]).expect(0).json();
+    assert_eq!((&json["from_node"], &json["to_node"]), (&"b".into(), &"a".into()), "{json}");
+    assert_eq!(json["tombstoned_artifacts"], serde_json::json!({"a": 1}));
+    assert_eq!(json["dropped_nodes"], serde_json::json!(["a", "b"]));
+    assert_eq!((&json["record"], &json["planned"]), (&"rewound".into(), &true.into()));
+    assert_eq!(world.record("r1"), before);
+    // whoever is asked sees it before the answer
+    let command = world.sandbox.command(["rewind", &id, "--node", "a"]);
+    let asked = backtrail_tests::host::at_terminal(command, "n\n");
+    assert!(lines.iter().all(|line| asked.stderr.contains(line)), "{}", asked.stderr);
+    assert_eq!(world.record("r1"), before);
+}
