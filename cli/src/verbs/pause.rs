@@ -17,12 +17,15 @@ const LOOK: Duration = Duration::from_millis(200);
 #[command(after_help = "The run stops after its current node, and nothing automatic restarts it.
 
 Examples:
-  backtrail pause latest
+  backtrail pause latest --reason 'lunch'
   backtrail resume latest")]
 pub(crate) struct Args {
     /// The run
     #[arg(value_name = "RUN")]
     run: String,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
 }
 
 /// Parks.
@@ -50,7 +53,7 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
             return Err(Error::refused("not-running", text));
         }
     }
-    runs.request_pause(&mut run).await?;
+    runs.request_pause(&mut run, args.reason.as_deref()).await?;
     let run = wait(app, &runs, &run, patience).await?;
     Ok(said(app, &run))
 }

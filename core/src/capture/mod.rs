@@ -3,6 +3,7 @@
 //! Read [`Recorder::capture`] from top to bottom: it is the whole line. A kill between
 //! two steps leaves garbage that prune collects, never a dangling name.
 
+mod kept;
 mod marks;
 mod publish;
 mod store_trees;
@@ -12,6 +13,7 @@ mod warn;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+pub use kept::Kept;
 pub use marks::Alias;
 pub use types::{
     Amount, Captured, Check, CoverageSummary, Late, MAX_MESSAGE, NewLabel, Request, Settings,
@@ -181,7 +183,8 @@ impl Recorder {
 
     /// Reads refs, head and damage list; checks the label before the walk.
     async fn prepare<'a>(&self, request: &'a Request, started: Timestamp) -> Result<Job<'a>> {
-        let refs = chain::load_refs(&*self.store, &self.chain).await?;
+        let known = self.settings.kept.as_ref().and_then(Kept::take_refs);
+        let refs = chain::load_refs_again(&*self.store, &self.chain, known).await?;
         check_label(request, &refs, true)?;
         let mut warnings = Vec::new();
         if let Some(notice) = &refs.rebuilt {
@@ -211,6 +214,9 @@ impl Recorder {
     }
 
     async fn load_cache(&self) -> Result<StatCache> {
+        if let Some(cache) = self.settings.kept.as_ref().and_then(|k| k.take_cache(&self.root)) {
+            return Ok(cache);
+        }
         let (dir, root) = (self.settings.cache_dir.clone(), self.root.clone());
         blocking(move || Ok(StatCache::load(dir.as_deref(), &root))).await
     }
@@ -264,13 +270,23 @@ impl Recorder {
     }
 
     /// Saves the cache; a failure is one warning.
-    async fn save_cache(&self, cache: StatCache, warnings: &mut Vec<Warning>) -> Result<()> {
+    async fn save_cache(&self, mut cache: StatCache, warnings: &mut Vec<Warning>) -> Result<()> {
         self.ctx.faults.reach("capture.cache")?;
-        let temp = self.ctx.ids.hex(8)?;
-        let saved = blocking(move || cache.save(&temp)).await;
-        if let Err(e) = saved {
-            let hint = format!("{}, captures stay slow", e.message());
-            warnings.push(warn::plain("cache-unwritable", hint));
+        if cache.is_dirty() {
+            let temp = self.ctx.ids.hex(8)?;
+            let saved;
+            (cache, saved) = blocking(move || {
+                let saved = cache.save(&temp);
+                Ok((cache, saved))
+            })
+            .await?;
+            if let Err(e) = saved {
+                let hint = format!("{}, captures stay slow", e.message());
+                warnings.push(warn::plain("cache-unwritable", hint));
+            }
+        }
+        if let Some(kept) = &self.settings.kept {
+            kept.keep_cache(cache);
         }
         Ok(())
     }

@@ -214,8 +214,13 @@ impl Recorder {
             if job.sink.stored() != (0, 0, 0) || !job.sink.rewritten().is_empty() {
                 self.store.flush().await?;
             }
-            captured.label = self.label_head(&mut job, &head).await?;
+            if !job.request.leave_label {
+                captured.label = self.label_head(&mut job, &head).await?;
+            }
             self.finish(&mut job, cache, &mut captured).await?;
+            if let (Some(kept), true) = (&self.settings.kept, job.request.leave_label) {
+                kept.keep_refs(job.refs);
+            }
         }
         captured.snapshot = Some(head);
         Ok(captured)

@@ -7,6 +7,7 @@ use super::change::Run;
 use super::status::Status;
 use super::store::RunStore;
 use crate::error::{Error, Kind, Result};
+use crate::fsx;
 use crate::ids::RunId;
 use crate::store::{Fence, Guard, Holder, LockMode, LockRequest};
 
@@ -95,6 +96,26 @@ impl RunStore {
             Some(holder) => Liveness::Held(holder),
             None if *run.status() == Status::Running => self.unlocked_liveness(run).await?,
             None => Liveness::Idle,
+        })
+    }
+
+    /// The process that executes the run, when it surely is the one on record: the lock is
+    /// held, and a process of this host with its id started when it says. `not-ours` (kind
+    /// Refused) for any other: nobody may be signalled then.
+    pub async fn holder_process(&self, run: &Run) -> Result<u32> {
+        let held = matches!(self.liveness(run).await?, Liveness::Held(_));
+        let host = &self.ctx.host;
+        let ours = run.record.holder().filter(|h| {
+            held && h.host == host.name
+                && h.boot_id == host.boot_id
+                && fsx::process_start(h.pid) == Some(h.pid_start)
+        });
+        ours.map(|holder| holder.pid).ok_or_else(|| {
+            let text = format!(
+                "the process that executes run {} cannot be told for sure, so none is ended",
+                run.id()
+            );
+            Error::refused("not-ours", text).with_hint("end it where it runs")
         })
     }
 

@@ -216,6 +216,7 @@ impl RunStore {
             cancel_requested_at: None,
             cancel_reason: None,
             pause_requested_at: None,
+            pause_reason: None,
             explicit_resume_required: None,
             rewind_transaction: None,
             versioning: None,

@@ -143,6 +143,42 @@ edges: [{from: a, to: b}, {from: b, to: c}, {from: c, to: end}]
 }
 
 #[test]
+fn an_overflow_is_remembered_by_the_next_process_of_the_run() {
+    let mut world = World::new();
+    world.flow(
+        "entry: a
+nodes:
+  a: {kind: run, command: 'mkdir many; for i in 1 2 3 4 5 6; do echo $i > many/$i; done; test -e go'}
+  end: {kind: done}
+edges: [{from: a, to: end}]
+",
+    );
+    world.sandbox.env("BACKTRAIL_MAX_FILES", "4");
+    world.run("r1", &[]).expect(1);
+    let kept = world.record("r1")["versioning"].clone();
+    assert_eq!((&kept["state"], &kept["limit"]), (&"overflow".into(), &4.into()), "{kept}");
+    // a resume looks again before it refuses
+    let refused = world.json(&["resume", "r1"]).expect(4);
+    assert_eq!(refused.error_code(), "workspace-safety");
+    // where it may go on without, the same limit and rules are not walked or told again
+    std::fs::remove_dir_all(world.sandbox.path("many")).expect("remove");
+    world.sandbox.write("go", "");
+    let run = world.json(&["resume", "r1", "--capture", "best_effort"]).expect(3).json();
+    assert!(run["coverage"]["missed"].to_string().contains("resume:a:0"), "{run}");
+    assert_eq!(world.record("r1")["versioning"]["state"], "overflow");
+    let told = world.kinds("r1").iter().filter(|k| k.starts_with("capture_overflow")).count();
+    assert_eq!(told, 1);
+    // a capture opens it
+    std::fs::remove_file(world.sandbox.path("go")).expect("remove");
+    std::fs::remove_dir_all(world.sandbox.path("many")).expect("remove");
+    world.run("r2", &[]).expect(1);
+    std::fs::remove_dir_all(world.sandbox.path("many")).expect("remove");
+    world.sandbox.write("go", "");
+    world.json(&["resume", "r2"]).expect(3);
+    world.label("r2", "resume:a:0");
+}
+
+#[test]
 fn run_bd08_a_resume_that_cannot_be_captured_is_refused_unless_forced() {
     let mut world = World::new();
     world.flow(

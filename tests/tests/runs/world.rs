@@ -174,3 +174,11 @@ pub(crate) fn end(child: Child) -> Run {
         stderr: String::from_utf8_lossy(&out.stderr).into_owned(),
     }
 }
+
+pub(crate) fn pid_in(world: &World, name: &str) -> u32 {
+    let path = world.sandbox.path(name);
+    until("a pid is written", || {
+        std::fs::read_to_string(&path).is_ok_and(|t| t.trim().parse::<u32>().is_ok())
+    });
+    std::fs::read_to_string(&path).expect("read").trim().parse().expect("a pid")
+}

@@ -10,10 +10,10 @@ use super::holds::Holds;
 use super::watch::HEARTBEAT;
 use crate::capture::{Late, NewLabel, Request};
 use crate::clock::Timestamp;
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::fsx::{self, Dir};
 use crate::ids::{Chain, RunId};
-use crate::process::{Scratch, Survivor, survivors};
+use crate::process::{RunKey, Scratch, survivors};
 use crate::run::{
     self, Actor, Checkpoint, Current, Driver, EngineEvent, FailureCode, Liveness, NewEvent, Run,
     RunStore, Status, Transition,
@@ -109,18 +109,19 @@ struct Traces {
 impl Traces {
     /// Fails with `busy` while a process of the run lives.
     async fn look(place: &Place, run: &Run) -> Result<Self> {
-        let (places, name) = (place.settings.scratch.clone(), run.id().to_string());
+        let store = place.runs.store().info();
+        let (places, key) = (place.settings.scratch.clone(), RunKey::new(run.id(), &store));
         let node = run.record.checkpoint().map(|c| c.node_id.clone()).unwrap_or_default();
-        let store = place.runs.store().info().local_dir;
+        let store = store.local_dir;
         blocking(move || {
-            let scratch = Scratch::find(&places, &name)?;
+            let scratch = Scratch::find(&places, &key.scratch())?;
             let dir = scratch.as_ref().map(Scratch::dir);
-            if let Some(living) = survivors(dir, &name)?.into_iter().next() {
-                return Err(busy(&name, &living));
+            if let Some(living) = survivors(dir, &key)?.into_iter().next() {
+                return Err(living.busy(&key.run));
             }
             if let Some(store) = store {
                 // it is evidence for people, and without the lock it proves nothing
-                if let Ok(dir) = Dir::open(&store.join("runs").join(&name)) {
+                if let Ok(dir) = Dir::open(&store.join("runs").join(&key.run)) {
                     let _ = run::remove_pid(&dir);
                 }
             }
@@ -133,19 +134,6 @@ impl Traces {
             Ok(out)
         })
         .await
-    }
-}
-
-fn busy(run: &str, living: &Survivor) -> Error {
-    let who = match living {
-        Survivor::Process(p) => format!("pid {}, {}", p.pid, p.command),
-        Survivor::Unknown => String::from("it cannot be named"),
-    };
-    let text = format!("the engine of run {run} is gone and a process of it still lives: {who}");
-    let error = Error::new(Kind::Busy, "busy", text).with_hint("end that process, then try again");
-    match living {
-        Survivor::Process(p) => error.with_detail("pid", p.pid),
-        Survivor::Unknown => error,
     }
 }
 
@@ -210,7 +198,7 @@ async fn capture(place: &Place, run: &RunId, boundary: Boundary, late: Late) -> 
     };
     let (_calm, hurry) = tokio::sync::watch::channel(false);
     let place = Arc::new(place.clone());
-    let mut captures = Captures::new(place, chain, CaptureMode::BestEffort, hurry);
+    let mut captures = Captures::new(place, chain, CaptureMode::BestEffort, hurry, None);
     match captures.take_request(&request).await {
         Ok(_) => Ok(()),
         Err(e) => {

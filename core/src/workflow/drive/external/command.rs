@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Entry, ExternalRun};
 use crate::error::Result;
-use crate::process::{self, Alive, Background, Command, Scratch};
+use crate::process::{self, Alive, Background, Command, RunKey, Scratch};
 use crate::run::FailureCode;
 use crate::tasks::blocking;
 use crate::workflow::drive::Interrupts;
@@ -91,7 +91,8 @@ impl ExternalRun {
     async fn bench(&self) -> Result<Arc<Bench>> {
         let state = self.shared.state.lock().await;
         let place = (*state.place).clone();
-        let (places, name) = (place.settings.scratch.clone(), self.id.to_string());
+        let key = RunKey::new(&self.id, &place.runs.store().info());
+        let (places, name) = (place.settings.scratch.clone(), key.scratch());
         let (scratch, alive) = blocking(move || {
             process::adopt_orphans();
             let scratch = Scratch::open(&places, &name)?;
@@ -104,7 +105,7 @@ impl ExternalRun {
         let fence = state.held.as_ref().map_or(0, |held| held.claim.fence().token);
         let known = Known { declared: BTreeMap::new(), redactor, warnings: Vec::new() };
         Ok(Arc::new(Bench {
-            run: self.id.to_string(),
+            run: key,
             scratch: Arc::new(scratch),
             alive,
             log: log.await?,

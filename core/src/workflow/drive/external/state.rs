@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::clock::Cancel;
 use crate::error::{Error, Result};
 use crate::ids::{Chain, RunId};
-use crate::process::Scratch;
+use crate::process::{RunKey, Scratch};
 use crate::redact::Redactor;
 use crate::run::{
     Claim, Created, Driver, EngineEvent, NewEvent, NewRun, Run, RunStore, ShellOwner, Status,
@@ -105,7 +105,8 @@ impl State {
         let (calm, hurry) = watch::channel(false);
         let place = Arc::new(place);
         let chain = Chain::Run(run.id().clone());
-        let captures = Captures::new(place.clone(), chain, mode, hurry);
+        let before = run.record.versioning.as_ref();
+        let captures = Captures::new(place.clone(), chain, mode, hurry, before);
         let shell = ShellOwner::of(&run.record).is_some();
         Self {
             place,
@@ -151,7 +152,8 @@ impl State {
 
     /// Without a heartbeat a crash is only less well described.
     async fn beat(&self) -> Option<JoinHandle<()>> {
-        let (places, name) = (self.place.settings.scratch.clone(), self.run.id().to_string());
+        let key = RunKey::new(self.run.id(), &self.place.runs.store().info());
+        let (places, name) = (self.place.settings.scratch.clone(), key.scratch());
         let scratch = blocking(move || Scratch::open(&places, &name)).await.ok()?;
         let clock = self.place.ctx.clock.clone();
         Some(tokio::spawn(crate::workflow::drive::watch::heartbeat(Arc::new(scratch), clock)))
@@ -211,7 +213,8 @@ impl State {
     /// Captures a boundary; why it was missed, when it must not be.
     pub(super) async fn capture(&mut self, boundary: &Boundary) -> Result<Option<Error>> {
         let known = self.captures.versioning().state == "overflow";
-        let took = self.captures.capture(boundary).await;
+        let enters = matches!(boundary.phase, Phase::Pre | Phase::Resume);
+        let took = self.captures.capture(boundary, enters).await;
         self.place.ctx.faults.reach("run.capture")?;
         let Took::Missed(e) = took else { return Ok(None) };
         let label = boundary.label().map(|l| l.to_string()).unwrap_or_default();
