@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio as Standard};
@@ -79,7 +80,8 @@ fn found(attempt: &Attempt) -> Option<(&OsStr, PathBuf)> {
     if name.as_encoded_bytes().contains(&b'/') {
         return Path::new(name).is_absolute().then(|| (name, PathBuf::from(name)));
     }
-    for dir in std::env::split_paths(attempt.environment.get("PATH")?) {
+    let path = attempt.environment.get("PATH")?.as_encoded_bytes();
+    for dir in path.split(|b| *b == b':').map(|dir| Path::new(OsStr::from_bytes(dir))) {
         // below the command's directory, not ours
         if !dir.is_absolute() {
             return None;

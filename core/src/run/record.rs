@@ -271,13 +271,11 @@ impl RunRecord {
     }
     /// Forgets what somebody asked for.
     pub(super) fn drop_requests(&mut self) {
-        self.cancel_requested_at = None;
-        self.cancel_reason = None;
+        (self.cancel_requested_at, self.cancel_reason) = (None, None);
         self.drop_pause_request();
     }
     pub(super) fn drop_pause_request(&mut self) {
-        self.pause_requested_at = None;
-        self.pause_reason = None;
+        (self.pause_requested_at, self.pause_reason) = (None, None);
     }
     /// Writes so far.
     pub fn cas_version(&self) -> u64 {

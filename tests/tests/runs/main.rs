@@ -1,5 +1,6 @@
 //! Runs with real commands in real directories, through the command line.
 
+mod bars;
 mod boundaries;
 mod crashes;
 mod ending;
