@@ -43,6 +43,9 @@ pub(crate) struct Args {
     /// Let prune keep the snapshot while the label is there; a label outside runs always does
     #[arg(long, requires = "label")]
     pin: bool,
+    /// Do it once: asked for again under this id, the first result is given
+    #[arg(long, value_name = "ID")]
+    operation_id: Option<String>,
     /// Read every file, whatever the stat cache says
     #[arg(long)]
     rehash: bool,
@@ -152,6 +155,7 @@ async fn take(
         boundary: node.map(|(_, boundary)| boundary),
         move_label: args.moves,
         message: args.message.clone(),
+        operation: args.operation_id.clone(),
         rehash: args.rehash,
         dry_run: args.dry_run,
         ..Request::default()
@@ -186,8 +190,12 @@ fn no_step(run: &RunId) -> Error {
 /// step of the run that was asked for, when that is in this workspace and no other chain
 /// was asked for.
 async fn inside(app: &App, place: &Place) -> Result<Option<(Chain, Boundary)>> {
-    if let Some(run) = app.common.run()? {
-        let run = app.runs(place).load(&run).await?;
+    if let (Some(_), Chain::Run(run)) = (app.common.run()?, &place.chain) {
+        let run = match app.runs(place).load(run).await {
+            Ok(run) => run,
+            Err(e) if e.is_not_found() => return Ok(None),
+            Err(e) => return Err(e),
+        };
         let here = place.root()?.text();
         if run.record.driver != Some(Driver::External) || run.record.work_dir != Some(here) {
             return Ok(None);

@@ -5,6 +5,7 @@
 
 mod kept;
 mod marks;
+mod operation;
 mod publish;
 mod store_trees;
 mod types;
@@ -28,7 +29,7 @@ use crate::ids::{Chain, Digest};
 use crate::observe::{self, Observation, Observed, Sink, Warning};
 use crate::path::RelPath;
 use crate::snapshot::chain::{self, LoadedRefs};
-use crate::snapshot::doc::Snapshot;
+use crate::snapshot::doc::{Operation, Snapshot};
 use crate::store::hold::Hold;
 use crate::store::{DocKey, LockMode, LockName, LockRequest, Store};
 use crate::tasks::blocking;
@@ -53,6 +54,7 @@ struct Job<'a> {
     started: Timestamp,
     refs: LoadedRefs,
     head: Option<Snapshot>,
+    operation: Option<Operation>,
     damaged: BTreeSet<Digest>,
     hold: Arc<Hold>,
     sink: Sink,
@@ -132,6 +134,10 @@ impl Recorder {
         };
 
         let mut job = self.prepare(request, started).await?;
+        if let Some(done) = self.repeated(&job).await? {
+            return Ok(done);
+        }
+        check_label(request, &job.refs, true)?;
         let mut forced = request.must_store.clone();
         let mut cache = None;
         for _ in 0..MAX_ROUNDS {
@@ -181,11 +187,11 @@ impl Recorder {
         self.store.lock(request).await
     }
 
-    /// Reads refs, head and damage list; checks the label before the walk.
+    /// Reads refs, head and damage list.
     async fn prepare<'a>(&self, request: &'a Request, started: Timestamp) -> Result<Job<'a>> {
+        let operation = self.operation(request)?;
         let known = self.settings.kept.as_ref().and_then(Kept::take_refs);
         let refs = chain::load_refs_again(&*self.store, &self.chain, known).await?;
-        check_label(request, &refs, true)?;
         let mut warnings = Vec::new();
         if let Some(notice) = &refs.rebuilt {
             warnings.push(warn::plain("refs-rebuilt", notice.clone()));
@@ -210,7 +216,7 @@ impl Recorder {
             DocKey::Refs(self.chain.clone()),
         ));
         let sink = Sink::new(self.store.clone(), damaged.clone(), hold.clone());
-        Ok(Job { request, started, refs, head, damaged, hold, sink, warnings })
+        Ok(Job { request, started, refs, head, operation, damaged, hold, sink, warnings })
     }
 
     async fn load_cache(&self) -> Result<StatCache> {

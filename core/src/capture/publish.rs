@@ -137,7 +137,7 @@ impl Recorder {
             coverage: stored_coverage(&observed.coverage),
             parent_labels: parent_labels.unwrap_or_default(),
             missed: missed_since(&job.refs.refs, head),
-            operation: None,
+            operation: job.operation.clone(),
             bank: job.request.bank.clone(),
             rewound_to: job.request.rewound_to.clone(),
             late: job.request.late.is_some(),
@@ -180,6 +180,7 @@ impl Recorder {
             };
             refs.labels.insert(label.clone(), target);
         }
+        job.note_operation(&snapshot.id, &snapshot.created_at);
         self.save_refs(&mut job.refs).await
     }
 
@@ -236,7 +237,8 @@ impl Recorder {
                     .get(l)
                     .is_some_and(|t| t.snapshot == head.id && (t.pinned || !job.request.pin))
             };
-            if job.request.message.is_none() && label.as_ref().is_none_or(already) {
+            let plain = job.request.message.is_none() && job.operation.is_none();
+            if plain && label.as_ref().is_none_or(already) {
                 return Ok(label);
             }
             if let Some(label) = &label {
@@ -246,8 +248,9 @@ impl Recorder {
                 refs.labels.insert(label.clone(), target);
             }
             if let Some(message) = job.request.message.clone() {
-                refs.add_note(Note { snapshot: head.id.clone(), message, at });
+                refs.add_note(Note { snapshot: head.id.clone(), message, at: at.clone() });
             }
+            job.note_operation(&head.id, &at);
             match self.save_refs(&mut job.refs).await {
                 Ok(()) => return Ok(label),
                 Err(e) if e.is_conflict() => {

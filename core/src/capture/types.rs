@@ -79,6 +79,8 @@ pub struct Request {
     pub leave_label: bool,
     /// The label in parts.
     pub boundary: Option<Boundary>,
+    /// Names what is asked for: asked for again under the same id, it is not done again.
+    pub operation: Option<String>,
     /// A note, at most 4 KiB.
     pub message: Option<String>,
     /// Trust no cache entry.
