@@ -20,7 +20,7 @@ use backtrail_core::workspace::Root;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-use crate::context::{App, Place, Somewhere};
+use crate::context::{App, Place, Somewhere, quoted};
 use crate::exit::{self, Code};
 use crate::output::{Paint, format};
 
@@ -114,6 +114,9 @@ impl App {
         let dir = PathBuf::from(OsString::from_vec(bytes));
         let host = self.ctx.host.clone();
         let root = blocking(move || Root::open(&dir, &host, true)).await?;
+        if place.root.as_ref().is_some_and(|here| here.key != root.key) && !self.out.is_json() {
+            self.out.notice(format!("the run's workspace is {}", quoted(&root.path)));
+        }
         Ok(Place { root: Some(root), ..place })
     }
 

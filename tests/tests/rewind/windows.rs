@@ -207,6 +207,24 @@ async fn late(play: &Play<'_>, alive_until: String) {
     assert!(play.request(request).await.late);
 }
 
+#[tokio::test]
+async fn res_086_the_snapshot_after_a_missed_end_does_not_make_its_interval_a_parked_one() {
+    let w = World::new().await;
+    w.write("src", "0");
+    let mut play = Play::start(&w).await;
+    w.write("src", "run");
+    play.capture(Phase::Post, "plan", 0).await;
+    w.write("late", "run");
+    miss(&w, &play, "fail:plan:1").await;
+    play.capture(Phase::Resume, "plan", 1).await;
+    play.end(backtrail_core::run::Status::FailedResumable).await;
+    let done = w.rewind_to(&play.id(), "plan").await.expect("rewound");
+    assert_eq!((w.read("src"), w.read("late")), ("0".into(), "run".into()));
+    let left = done.files.restore.expect("files").left_in_place;
+    let left: Vec<_> = left.iter().map(|l| (l.path.to_string(), l.reason)).collect();
+    assert_eq!(left, [("late".to_owned(), LeftReason::Unattributed)]);
+}
+
 /// Notes a boundary that could not be captured.
 async fn miss(w: &World, play: &Play<'_>, label: &str) {
     let chain = w.of_run(&play.id()).chain().clone();

@@ -107,6 +107,30 @@ edges: [{{from: a, to: end}}]
     assert!(left.iter().all(|l| l["reason"] == "unattributed"), "{left:?}");
 }
 
+#[test]
+fn run_bd10_the_entry_of_a_short_node_is_known_after_the_engine_was_killed_in_it() {
+    let world = World::new();
+    world.flow(
+        "entry: a
+nodes:
+  a: {kind: run, command: 'echo a > made.txt'}
+  b: {kind: run, command: 'echo half > half.txt; kill -9 $PPID'}
+  end: {kind: done}
+edges: [{from: a, to: b}, {from: b, to: end}]
+",
+    );
+    end(world.start("r1"));
+    until("it is in order", || world.json(&["runs", "reconcile"]).code == 0);
+    assert_eq!(world.record("r1")["failure_code"], "PROCESS_ORPHANED");
+    assert_eq!(world.label("r1", "pre:b:0"), world.label("r1", "post:a:0"));
+    assert_eq!(world.at("r1", "pre:b:0", "half.txt"), None);
+    assert_eq!(world.at("r1", "fail:b:0", "half.txt").as_deref(), Some("half\n"));
+    // who wrote it after the last heartbeat cannot be told: it stays, and is named
+    let done = world.json(&["rewind", "r1", "--node", "b", "--yes"]).expect(0).json();
+    assert_eq!(done["files"]["left_in_place"][0]["path"], "half.txt");
+    assert_eq!(done["files"]["left_in_place"][0]["reason"], "unattributed");
+}
+
 /// What a `.pid` or a holder may name: nobody, everybody's parent, us, a text.
 const FORGED: [&str; 6] = ["1\n", "0\n", "-1\n", "abc", "", "4194304\n"];
 

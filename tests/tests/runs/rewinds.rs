@@ -223,6 +223,23 @@ edges: [{{from: a, to: b}}, {{from: b, to: end}}]
 }
 
 #[test]
+fn a_rewind_of_a_run_of_another_workspace_says_where_it_works() {
+    let mut world = World::new();
+    world.sandbox.write("kept.txt", "before\n");
+    world.command("r1", &[], &["sh", "-c", "echo run > kept.txt"]).expect(0);
+    let theirs = world.sandbox.workspace().display().to_string();
+    let other = world.sandbox.top().join("other");
+    std::fs::create_dir(&other).expect("made");
+    std::fs::write(other.join("kept.txt"), "other\n").expect("written");
+    world.sandbox.set_workspace(&other);
+    let done = world.sandbox.run(["rewind", &world.id("r1"), "--yes"]).expect(0);
+    let told = format!("the run's workspace is {theirs}");
+    assert!(done.stderr.contains(&told), "{}", done.stderr);
+    assert_eq!(std::fs::read(other.join("kept.txt")).expect("there"), b"other\n");
+    assert_eq!(std::fs::read(format!("{theirs}/kept.txt")).expect("there"), b"before\n");
+}
+
+#[test]
 fn res_095_in_a_worktree_of_the_run_all_goes_back_unless_produced_is_asked_for() {
     for (scope, mine_stays) in [(None, false), (Some("produced"), true), (Some("none"), true)] {
         let mut world = World::new();

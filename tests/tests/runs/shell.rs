@@ -203,7 +203,8 @@ fn run_lb02_a_restore_is_refused_while_the_owner_lives_and_works_when_it_is_gone
     let run = begin(&world, &["--owner-pid", &owner.pid()]);
     boundary(&world, &run, &["enter", "work"]);
     world.sandbox.write("half.txt", "half\n");
-    // heard of the run once more: what is older was the run's
+    // heard of the run once more: what is older, by more than file times lag, was the run's
+    std::thread::sleep(std::time::Duration::from_millis(50));
     world.json(&["runs", "event", &run, "tool_called"]).expect(0);
     let verbs =
         [&["restore", &kept, "--yes"][..], &["rewind", &run, "--yes"], &["run", "--", "true"]];

@@ -318,3 +318,34 @@ edges: [{from: a, to: b}, {from: b, to: end}]
     assert!(lines.iter().all(|line| asked.stderr.contains(line)), "{}", asked.stderr);
     assert_eq!(world.record("r1"), before);
 }
+
+#[test]
+fn a_command_works_in_the_directory_where_it_is_given() {
+    let mut world = World::new();
+    world.sandbox.write("sub/dir/x", "x\n");
+    world.sandbox.write("kept", "kept\n");
+    let top = world.sandbox.workspace().to_owned();
+    world.sandbox.set_workspace(top.join("sub/dir"));
+    let empties = "rm -rf ./*; echo made > made";
+    let id = world.id("r1");
+    let mut command = world.sandbox.command(["run", "--run-id", &id, "-w"]);
+    command.arg(&top).args(["--", "sh", "-c", empties]).current_dir(top.join("sub/dir"));
+    backtrail_tests::cli::finish(command).expect(0);
+    assert!(top.join("kept").exists() && !top.join("sub/dir/x").exists());
+    assert!(top.join("sub/dir/made").exists() && !top.join("made").exists());
+}
+
+#[test]
+fn a_workflow_that_asks_for_a_worktree_does_not_run_in_the_workspace() {
+    let world = World::new();
+    world.flow(
+        "worktree: auto
+entry: a
+nodes: {a: {kind: run, command: 'echo x > made'}, end: {kind: done}}
+edges: [{from: a, to: end}]
+",
+    );
+    let refused = world.run("r1", &[]).expect(4);
+    assert_eq!(refused.error_code(), "no-worktree");
+    assert!(!world.sandbox.path("made").exists());
+}

@@ -48,6 +48,10 @@ fn print(app: &App, run: &Run, done: &RewindResult, shown: bool) {
     if left > 0 {
         app.out.summary(format!("left in place: {left} (not the run's)"));
     }
+    for path in done.files.mixed.iter().take(20) {
+        let whose = "was changed while the run was parked and by the run later";
+        app.out.warn(&format!("{path} {whose}: both go back, and the bank holds what was there"));
+    }
     for path in done.files.uncovered_paths.iter().take(20) {
         app.out.warn(&format!("{path} was not covered at some time, so it is left as it is"));
     }

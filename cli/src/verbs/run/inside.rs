@@ -7,7 +7,7 @@ use backtrail_core::process::Command;
 use backtrail_core::workflow::drive::external::{Executed, ExternalRun, Job};
 use serde_json::{Value, json};
 
-use super::command::Options;
+use super::command::{Options, below};
 use crate::context::App;
 use crate::exit::{self, Code};
 use crate::external::Manner;
@@ -27,7 +27,8 @@ pub(super) async fn run(
     at.settings.streams = options.streams(app);
     at.settings.keep_children = options.keep_children();
     let run = ExternalRun::open(at, found.id(), manner.capture).await?;
-    let job = Job { command: Command::Argv(argv.to_vec()), timeout };
+    let cwd = below(place.root()?)?;
+    let job = Job { command: Command::Argv(argv.to_vec()), cwd, timeout };
     let done = run.execute(options.node(), job, app.interrupts()).await?;
     let warnings = run.warnings().await;
     let code = options.child_code(done.child_exit).unwrap_or(code_of(&done, &warnings));

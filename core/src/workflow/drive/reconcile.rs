@@ -8,18 +8,20 @@ use super::Place;
 use super::captures::Captures;
 use super::holds::Holds;
 use super::watch::HEARTBEAT;
-use crate::capture::{Late, NewLabel, Request};
+use crate::capture::{Alias, Late, NewLabel, Request};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::fsx::{self, Dir};
-use crate::ids::{Chain, RunId};
+use crate::ids::{Chain, RunId, SnapshotId};
 use crate::process::{RunKey, Scratch, survivors};
 use crate::run::{
     self, Actor, Checkpoint, Current, Driver, EngineEvent, FailureCode, Liveness, NewEvent, Run,
     RunStore, Status, Transition,
 };
-use crate::snapshot::chain::load_refs;
+use crate::snapshot::chain::{load_refs, read_snapshot};
 use crate::snapshot::label::{Boundary, Phase};
+use crate::snapshot::refs::Refs;
+use crate::store::Store;
 use crate::tasks::blocking;
 use crate::workflow::file::definition::CaptureMode;
 
@@ -185,9 +187,8 @@ async fn capture(place: &Place, run: &RunId, boundary: Boundary, late: Late) -> 
     let chain = Chain::Run(run.clone());
     // without a snapshot nothing is recorded of the run, and there is nothing to close
     let refs = load_refs(&**place.runs.store(), &chain).await?.refs;
-    if refs.head.is_none() {
-        return Ok(());
-    }
+    let Some(head) = &refs.head else { return Ok(()) };
+    let entry = entry(&**place.runs.store(), &chain, &refs, head, &boundary).await?;
     let request = Request {
         label: NewLabel::Named(label.clone()),
         move_label: true,
@@ -199,6 +200,9 @@ async fn capture(place: &Place, run: &RunId, boundary: Boundary, late: Late) -> 
     let (_calm, hurry) = tokio::sync::watch::channel(false);
     let place = Arc::new(place.clone());
     let mut captures = Captures::new(place, chain, CaptureMode::BestEffort, hurry, None);
+    if let Some(entry) = entry {
+        captures.recorder(crate::clock::Cancel::default()).alias(&[entry]).await?;
+    }
     match captures.take_request(&request).await {
         Ok(_) => Ok(()),
         Err(e) => {
@@ -207,4 +211,30 @@ async fn capture(place: &Place, run: &RunId, boundary: Boundary, late: Late) -> 
             Err(e)
         }
     }
+}
+
+/// The entry that `end` closes, when the engine was lost before it named it: names of
+/// what is captured already may run behind. Between the last boundary and the entry
+/// nothing executed; what nested commands captured lies behind the entry.
+async fn entry(
+    store: &dyn Store,
+    chain: &Chain,
+    refs: &Refs,
+    head: &SnapshotId,
+    end: &Boundary,
+) -> Result<Option<Alias>> {
+    let boundary = Boundary { phase: Phase::Pre, attempt: None, ..end.clone() };
+    let Some(label) = boundary.label().filter(|_| end.attempt == Some(1)) else { return Ok(None) };
+    if refs.labels.contains_key(&label) || refs.missing.contains_key(label.as_str()) {
+        return Ok(None);
+    }
+    let mut at = read_snapshot(store, chain, head).await?;
+    while at.boundary.as_ref().is_some_and(|b| b.phase == Phase::Inside)
+        && let Some(parent) = at.parent.clone()
+    {
+        at = read_snapshot(store, chain, &parent).await?;
+    }
+    let own =
+        at.boundary.as_ref().is_some_and(|b| b.node == end.node && b.iteration == end.iteration);
+    Ok((!own).then_some(Alias { boundary, snapshot: at.id, keep: true }))
 }

@@ -23,6 +23,8 @@ use crate::workflow::machine::{Attempt, Execution, Outcome};
 pub struct Job {
     /// Program and arguments.
     pub command: Command,
+    /// A directory below the workspace to work in.
+    pub cwd: Option<String>,
     /// How long it may take.
     pub timeout: Option<Duration>,
 }
@@ -120,7 +122,7 @@ impl ExternalRun {
             branch: None,
             execution_id: format!("{}:{}:{}", self.id, at.node, at.iteration),
             command: job.command,
-            cwd: None,
+            cwd: job.cwd,
             env: BTreeMap::new(),
             secrets: Vec::new(),
             stdin: String::new(),
