@@ -9,8 +9,8 @@ use backtrail_backends::host::{RandomIds, SystemClock, this_host};
 use backtrail_backends::open::{OpenOptions, open};
 use backtrail_core::clock::{Cancel, Context, Host, Timestamp};
 use backtrail_core::error::{Error, Kind, Result};
-use backtrail_core::ids::Chain;
-use backtrail_core::run::redact_url;
+use backtrail_core::ids::{Chain, RunId};
+use backtrail_core::run::{RunStore, redact_url};
 use backtrail_core::store::Store;
 use backtrail_core::tasks::blocking;
 use backtrail_core::workspace::root::{self, Root};
@@ -37,6 +37,7 @@ pub(crate) struct App {
     pub(crate) ctx: Context,
     overrides: Vec<Override>,
     signals: Signals,
+    start: std::sync::OnceLock<PathBuf>,
 }
 
 impl App {
@@ -53,12 +54,18 @@ impl App {
             faults: crate::faults::from_env(&env),
         };
         let signals = Signals::listen(ctx.cancel.clone(), crate::env::ignored_signals());
-        Self { env, common, out, ctx, overrides, signals }
+        Self { env, common, out, ctx, overrides, signals, start: Default::default() }
     }
 
     /// The settings. Fails with `bad-value`, naming the source.
     pub(crate) fn settings(&self) -> Result<Settings> {
         Settings::resolve(&self.env, &self.overrides, self.common.workspace.clone())
+    }
+
+    /// Looks for the workspace from here on, not from the current directory.
+    pub(crate) fn start_at(&self, dir: PathBuf) {
+        // whoever says so first knows
+        let _ = self.start.set(dir);
     }
 
     /// The time now.
@@ -136,35 +143,75 @@ impl App {
     pub(crate) async fn place(&self, any_root: bool) -> Result<Place> {
         let settings = self.settings()?;
         let store = self.store(&settings).await?;
-        let start = match &settings.workspace {
-            Some(dir) => dir.clone(),
-            None => root::find(&*store, &crate::env::current_dir()?, &self.ctx.host).await?,
-        };
-        let start = crate::env::absolute(&start)?;
-        let host = self.ctx.host.clone();
-        let root = blocking(move || Root::open(&start, &host, any_root)).await?;
-        let chain = self.common.chain()?.unwrap_or_else(|| root.chain());
+        let root = self.root(&settings, &store, any_root).await?;
+        let chain = self.named_chain(&store, Some(&root)).await?.unwrap_or_else(|| root.chain());
         if !self.out.is_json() {
             self.out.notice(format!("workspace {}", quoted(&root.path)));
         }
         Ok(Place { settings, store, root: Some(root), chain })
     }
 
+    async fn root(
+        &self,
+        settings: &Settings,
+        store: &Arc<dyn Store>,
+        any_root: bool,
+    ) -> Result<Root> {
+        let start = match &settings.workspace {
+            Some(dir) => dir.clone(),
+            None => {
+                let from = self.start.get().cloned();
+                let from = from.map_or_else(crate::env::current_dir, Ok)?;
+                root::find(&**store, &from, &self.ctx.host).await?
+            }
+        };
+        let start = crate::env::absolute(&start)?;
+        let host = self.ctx.host.clone();
+        blocking(move || Root::open(&start, &host, any_root)).await
+    }
+
+    /// The run that `--run` means: an id, its beginning, a name or `latest`. A record that
+    /// is gone or cannot be read leaves the id as it is, since the chain may be there.
+    pub(crate) async fn named_run(
+        &self,
+        store: &Arc<dyn Store>,
+        root: Option<&Root>,
+    ) -> Result<Option<RunId>> {
+        let Some(id) = self.common.run()? else { return Ok(None) };
+        let runs = RunStore::new(store.clone(), self.run_context());
+        match runs.resolve(id.as_str(), root.map(Root::text).as_deref()).await {
+            Ok(run) => Ok(Some(run.id().clone())),
+            Err(e) if e.code() == "ambiguous" => Err(e),
+            Err(_) => Ok(Some(id)),
+        }
+    }
+
+    async fn named_chain(
+        &self,
+        store: &Arc<dyn Store>,
+        root: Option<&Root>,
+    ) -> Result<Option<Chain>> {
+        match self.named_run(store, root).await? {
+            Some(run) => Ok(Some(Chain::Run(run))),
+            None => self.common.chain(),
+        }
+    }
+
     /// As [`App::place`], for a command that only reads history: a chain named by
     /// `--run` or `--chain` needs no workspace, and any root will do.
     pub(crate) async fn history(&self) -> Result<Place> {
-        match self.common.chain()? {
-            None => {
-                let place = self.place(true).await?;
-                self.warn_unfinished(&place).await?;
-                Ok(place)
-            }
-            Some(chain) => {
-                let settings = self.settings()?;
-                let store = self.store(&settings).await?;
-                Ok(Place { settings, store, root: None, chain })
-            }
+        if self.common.chain()?.is_none() {
+            let place = self.place(true).await?;
+            self.warn_unfinished(&place).await?;
+            return Ok(place);
         }
+        let settings = self.settings()?;
+        let store = self.store(&settings).await?;
+        let latest = self.common.run.as_deref() == Some("latest");
+        let here = if latest { Some(self.root(&settings, &store, true).await?) } else { None };
+        let named = self.named_chain(&store, here.as_ref()).await?;
+        let chain = named.ok_or_else(|| Error::failed("internal", "a chain was named"))?;
+        Ok(Place { settings, store, root: None, chain })
     }
 
     /// For a command about the whole store: where nothing can be taken for a workspace,

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use backtrail_core::error::{Error, IoContext as _, Result};
-use backtrail_core::fsx::{self, Dir};
+use backtrail_core::fsx::Dir;
+use backtrail_core::run::{remove_pid, write_pid};
 use backtrail_core::tasks::blocking;
 use serde_json::json;
 
@@ -91,12 +92,10 @@ impl PidFile {
         let Some(dir) = store.map(|store| store.join("runs").join(run)) else {
             return Ok(Self(None));
         };
-        let text = format!("{}\n", app.ctx.host.pid);
-        let path = dir.clone();
+        let (path, pid) = (dir.clone(), app.ctx.host.pid);
         blocking(move || {
-            let what = || format!("cannot write {}/.pid", dir.display());
-            let dir = Dir::open(&dir).context(what)?;
-            fsx::publish(&dir, b".pid", b".tmp-pid", text.as_bytes(), false).context(what)
+            let dir = Dir::open(&dir).context(|| format!("cannot open {}", dir.display()))?;
+            write_pid(&dir, pid)
         })
         .await?;
         Ok(Self(Some(path)))
@@ -107,7 +106,7 @@ impl Drop for PidFile {
     fn drop(&mut self) {
         if let Some(dir) = self.0.as_ref().and_then(|dir| Dir::open(dir).ok()) {
             // what stays is evidence of nothing
-            let _ = dir.unlink(b".pid");
+            let _ = remove_pid(&dir);
         }
     }
 }

@@ -27,6 +27,7 @@ impl App {
             wait: place.settings.wait,
             cache_dir: place.settings.cache_dir.clone(),
             command: command.to_owned(),
+            kept: None,
             check: None,
         };
         let runs = RunsSide::shared(plain.clone());

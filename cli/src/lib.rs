@@ -8,7 +8,9 @@ mod detach;
 mod engine;
 mod env;
 mod exit;
+mod external;
 mod faults;
+mod hook;
 mod output;
 mod paths;
 mod progress;
@@ -31,7 +33,11 @@ pub fn main() -> ExitCode {
     let raw = env::args();
     let code = match CommandLine::try_parse_from(&raw) {
         Ok(line) => run(line),
-        Err(e) => refuse(&e, raw.iter().any(|a| a == "--json")),
+        Err(e) => {
+            let code = refuse(&e, raw.iter().any(|a| a == "--json"));
+            // a hook that is written wrongly stands in no agent's way
+            if raw.iter().any(|a| a == "--hook") { exit::COMPLETE } else { code }
+        }
     };
     ExitCode::from(code.0)
 }
@@ -57,7 +63,8 @@ fn refuse(e: &clap::Error, json: bool) -> exit::Code {
 }
 
 fn run(line: CommandLine) -> exit::Code {
-    let (common, overrides) = (line.common.clone(), line.overrides());
+    let (mut common, overrides) = (line.common.clone(), line.overrides());
+    common.quiet |= line.verb.is_hook();
     let app = App::new(env::Env::read(), common, overrides);
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -10,7 +10,7 @@ use backtrail_core::clock::{Cancel, Context, Silent};
 use backtrail_core::error::{Error, Result};
 use backtrail_core::ids::Chain;
 use backtrail_core::process::ScratchPlaces;
-use backtrail_core::run::{Liveness, Run, RunRow, RunStore, Status};
+use backtrail_core::run::{Driver, Liveness, Run, RunRow, RunStore, ShellOwner, Status};
 use backtrail_core::snapshot::doc::Delta;
 use backtrail_core::tasks::blocking;
 use backtrail_core::workflow::drive::{
@@ -20,7 +20,7 @@ use backtrail_core::workspace::Root;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-use crate::context::{App, Place, Somewhere};
+use crate::context::{App, Place, Somewhere, quoted};
 use crate::exit::{self, Code};
 use crate::output::{Paint, format};
 
@@ -41,6 +41,15 @@ pub(crate) struct Way {
 }
 
 impl Way {
+    /// The code of a run that a signal stopped.
+    pub(crate) fn signalled(name: &str) -> Code {
+        exit::signalled(match name {
+            "SIGHUP" => 1,
+            "SIGINT" => 2,
+            _ => 15,
+        })
+    }
+
     /// The way of a command that executes nothing unusual.
     pub(crate) fn of(command: &'static str, watcher: Arc<dyn Watcher>) -> Self {
         Self {
@@ -105,23 +114,35 @@ impl App {
         let dir = PathBuf::from(OsString::from_vec(bytes));
         let host = self.ctx.host.clone();
         let root = blocking(move || Root::open(&dir, &host, true)).await?;
+        if place.root.as_ref().is_some_and(|here| here.key != root.key) && !self.out.is_json() {
+            self.out.notice(format!("the run's workspace is {}", quoted(&root.path)));
+        }
         Ok(Place { root: Some(root), ..place })
     }
 
     /// Puts runs of this workspace in order whose process is gone. Fails with `busy` while
-    /// a process of one still lives.
-    pub(crate) async fn reconcile_here(&self, place: &Place) -> Result<()> {
+    /// a process of one still lives and, unless it is shared, while a run executes here
+    /// that is driven from a shell: between two commands no lock says so.
+    pub(crate) async fn reconcile_here(&self, place: &Place, share: bool) -> Result<()> {
         let runs = self.runs(place);
         let here = place.root()?.text();
         let mut gone = Vec::new();
         let mut rows = runs.list();
         while let Some(row) = rows.next().await {
             let RunRow::Run(run) = row? else { continue };
-            if run.record.work_dir.as_ref() == Some(&here)
-                && *run.status() == Status::Running
-                && runs.liveness(&run).await? == Liveness::OwnerGone
-            {
-                gone.push(run.id().clone());
+            if run.record.work_dir.as_ref() != Some(&here) || *run.status() != Status::Running {
+                continue;
+            }
+            let within = run.record.checkpoint().is_some_and(|c| c.executing().is_some());
+            match runs.liveness(&run).await? {
+                Liveness::OwnerGone => gone.push(run.id().clone()),
+                Liveness::Open { stale: false } if within && !share => {
+                    runs.check_idle(&run).await?;
+                }
+                Liveness::Held(_) if ShellOwner::of(&run.record).is_some() && !share => {
+                    runs.check_idle(&run).await?;
+                }
+                _ => {}
             }
         }
         for run in gone {
@@ -229,6 +250,11 @@ fn uncovered(report: &Report) -> String {
     }
 }
 
+/// True for a run of another runtime, which alone can go on with it.
+pub(crate) fn is_external(run: &Run) -> bool {
+    run.record.driver == Some(Driver::External)
+}
+
 /// What a person would type next.
 fn next_command(report: &Report) -> String {
     let run = &report.run_id;
@@ -243,15 +269,10 @@ fn next_command(report: &Report) -> String {
 
 /// The code of a run's end: a signal, its status, then what is not covered.
 fn code_of(report: &Report) -> Code {
-    let signal = match report.signal.as_deref() {
-        Some("SIGHUP") => Some(1),
-        Some("SIGINT") => Some(2),
-        Some(_) => Some(15),
-        None => None,
-    };
+    let signal = report.signal.as_deref().map(Way::signalled);
     let stopped = report.status == Status::FailedResumable;
     match (&report.status, signal) {
-        (_, Some(n)) if stopped => exit::signalled(n),
+        (_, Some(code)) if stopped => code,
         (Status::Finished, _) if report.coverage.complete => exit::COMPLETE,
         (Status::Finished, _) => exit::PARTIAL,
         (Status::PausedWaitingHuman | Status::PausedOperator | Status::Queued, _) => exit::WAITING,

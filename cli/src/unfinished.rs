@@ -29,7 +29,7 @@ impl App {
             return self.warn_unfinished(place).await;
         }
         self.recover_by_policy(place).await?;
-        self.reconcile_here(place).await?;
+        self.reconcile_here(place, false).await?;
         let root = place.root()?;
         for found in restore::detect(&*place.store, root, &self.ctx.host).await? {
             if !matches!(found.need(), Need::Sweep | Need::Close) {

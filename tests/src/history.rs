@@ -271,6 +271,7 @@ impl History {
             rewound_to: None,
             late: false,
             alive_until: None,
+            changed_later: None,
             extra,
         };
         snapshot.seal().expect("sealed");

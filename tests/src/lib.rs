@@ -4,5 +4,6 @@ pub mod cli;
 pub mod history;
 pub mod host;
 pub mod proxy;
+pub mod random;
 pub mod suite;
 pub mod wire;

@@ -9,29 +9,10 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use backtrail_tests::cli::{Sandbox, Tree, assert_same_tree, tree};
+use backtrail_tests::random::{Random, number};
 use serde_json::Value;
 
 const FILES: u64 = 300;
-
-/// A generator whose seed is printed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-}
-
-fn number(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|e| panic!("{name}: {e}")),
-        Err(_) => default,
-    }
-}
 
 struct Crash {
     s: Sandbox,
@@ -65,7 +46,7 @@ impl Crash {
             s.write(path(i), format!("first {i}\n").repeat(1 + (i % 50) as usize));
         }
         let (whole, known) = ([Duration::ZERO; 3], Vec::new());
-        Self { s, random: Random(seed), whole, known, recoveries: 0, killed: [0; 3] }
+        Self { s, random: Random::new(seed), whole, known, recoveries: 0, killed: [0; 3] }
     }
 
     /// The workspace without what a kill leaves beside it.

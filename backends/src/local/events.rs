@@ -99,6 +99,13 @@ impl Handle {
         Ok(first)
     }
 
+    /// The number that the next event gets.
+    pub(super) fn events_end(&self, run: &RunId) -> Result<u64> {
+        let Some((fd, failed)) = open_to_read(self, run)? else { return Ok(0) };
+        let len = rfs::fstat(&fd).map_err(io::Error::from).map(|stat| fs::len_of(&stat));
+        len.and_then(|len| tail(&fd, len)).map(|(next, _)| next).map_err(failed)
+    }
+
     /// Makes an event log durable, with its name when it is new. A log for which that
     /// failed is remembered, and the run's next document tries again first.
     fn sync_events(&self, root: &Root, run: &RunId, fd: &OwnedFd, new: bool) -> Result<()> {
@@ -162,6 +169,50 @@ fn tail(fd: &OwnedFd, len: u64) -> io::Result<(u64, bool)> {
     }
 }
 
+/// The log of a run; `None` when it has none yet.
+fn open_to_read(
+    handle: &Handle,
+    run: &RunId,
+) -> Result<Option<(OwnedFd, impl Fn(io::Error) -> Error + use<>)>> {
+    let missing = || Error::not_found(format!("run {run} is not in the store"));
+    let root = handle.read()?.ok_or_else(missing)?;
+    let rel = path_of(run);
+    match root.at(&rel, fs::READ) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => run_exists(&root, run).map(|()| None),
+        fd => {
+            let failed = move |e| root.error("read", &rel, e);
+            let fd = fd.map_err(&failed)?;
+            Ok(Some((fd, failed)))
+        }
+    }
+}
+
+/// A place in a log, at the start of a line, before which every number is below `from`:
+/// at most a piece before the first that is not, where numbers can be read.
+fn place_of(fd: &OwnedFd, from: u64) -> io::Result<u64> {
+    let mut low = 0;
+    let mut high = fs::len_of(&rfs::fstat(fd)?);
+    while high - low > READ_BYTES as u64 {
+        let middle = low + (high - low) / 2;
+        let bytes = fs::read_at(fd, middle, TAIL_BYTES as usize)?;
+        let mut lines = bytes.split_inclusive(|b| *b == b'\n');
+        let mut at = middle + lines.next().map_or(0, |cut| cut.len() as u64);
+        let mut below = None;
+        for line in lines.filter(|line| line.ends_with(b"\n")) {
+            if let Some(seq) = seq_of(line) {
+                below = (seq < from).then_some(at);
+                break;
+            }
+            at += line.len() as u64;
+        }
+        match below {
+            Some(at) => low = at,
+            None => high = middle,
+        }
+    }
+    Ok(low)
+}
+
 /// Reads a log piece by piece. It keeps no bytes between steps but the place behind
 /// the last whole line, so a batch taken back leaves no trace in it.
 pub(super) struct Reader {
@@ -189,20 +240,15 @@ impl Reader {
 
     /// The next events.
     pub(super) fn step(&mut self, handle: &Handle) -> Result<Step> {
-        let missing = || Error::not_found(format!("run {} is not in the store", self.run));
-        let root = handle.read()?.ok_or_else(missing)?;
-        let rel = path_of(&self.run);
-        let fd = match root.at(&rel, fs::READ) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                run_exists(&root, &self.run)?;
-                return Ok(Step { events: Vec::new(), at_end: true });
-            }
-            fd => fd.map_err(|e| root.error("read", &rel, e))?,
+        let Some((fd, failed)) = open_to_read(handle, &self.run)? else {
+            return Ok(Step { events: Vec::new(), at_end: true });
         };
+        if self.offset == 0 && self.from > 0 {
+            self.offset = place_of(&fd, self.from).map_err(&failed)?;
+        }
         let mut want = READ_BYTES;
         loop {
-            let bytes =
-                fs::read_at(&fd, self.offset, want).map_err(|e| root.error("read", &rel, e))?;
+            let bytes = fs::read_at(&fd, self.offset, want).map_err(&failed)?;
             let at_end = bytes.len() < want;
             let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
             if whole == 0 && !at_end && !self.skipping && want <= MAX_LINE {

@@ -141,6 +141,11 @@ pub(super) fn stat_in(dir: impl AsFd, name: &str) -> io::Result<Option<Stat>> {
     }
 }
 
+/// Opens the directory `name`, no link.
+pub(super) fn dir_in(dir: impl AsFd, name: &str) -> io::Result<OwnedFd> {
+    Ok(rfs::openat(dir, name, DIR_FLAGS, Mode::empty())?)
+}
+
 /// True for a regular file.
 pub(super) fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile

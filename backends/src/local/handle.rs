@@ -101,27 +101,40 @@ impl Handle {
         Ok(true)
     }
 
-    /// The store for reading; `None` when it does not exist.
+    /// The store for reading; `None` when it does not exist. Fails with `unavailable` when
+    /// it was there and is gone: what it held is not absent, and a new one in its place
+    /// would begin an empty history.
     pub(super) fn read(&self) -> Result<Option<Root>> {
-        Root::open(&self.path)
+        let root = Root::open(&self.path)?;
+        match root.is_none() && !locked(&self.marker).store_id.is_empty() {
+            true => Err(self.gone("its directory is not there any more")),
+            false => Ok(root),
+        }
+    }
+
+    fn gone(&self, why: &str) -> Error {
+        Error::unavailable(format!("store {} went away: {why}", self.path.display()))
+            .with_hint("put it back, then try again")
     }
 
     /// The store for writing: created with its marker by the first write, refused when
     /// a newer build made it.
     pub(super) fn write(&self) -> Result<Root> {
-        let root = match Root::open(&self.path)? {
+        let root = match self.read()? {
             Some(root) => root,
             None => {
                 create_root(&self.path, self.sync)?;
-                let gone = || Error::not_found(format!("store {} went away", self.path.display()));
-                Root::open(&self.path)?.ok_or_else(gone)?
+                Root::open(&self.path)?.ok_or_else(|| self.gone("somebody removes it"))?
             }
         };
         let stat = rfs::fstat(&root.fd).map_err(|e| root.error("look at", "", e.into()))?;
         let directory = Some((stat.st_dev, stat.st_ino));
         let mut checked = locked(&self.marker);
         if checked.directory != directory && !self.locks_only {
-            checked.store_id = self.check_marker(&root)?;
+            let known = std::mem::take(&mut checked.store_id);
+            let found = self.check_marker(&root, &known);
+            checked.store_id = found.as_ref().unwrap_or(&known).clone();
+            found?;
             checked.directory = directory;
         }
         drop(checked);
@@ -129,9 +142,17 @@ impl Handle {
         Ok(root)
     }
 
-    fn check_marker(&self, root: &Root) -> Result<String> {
+    /// The id of the store, which is made a store when it is none; `known` is the one that
+    /// this handle has seen before.
+    fn check_marker(&self, root: &Root, known: &str) -> Result<String> {
         if let Some(head) = read_marker(root)? {
-            return newer_refused(root, head);
+            return match known.is_empty() || head.store_id == known {
+                true => newer_refused(root, head),
+                false => Err(self.gone("another store lies in its place")),
+            };
+        }
+        if !known.is_empty() {
+            return Err(self.gone("its marker is not there any more"));
         }
         refuse_foreign(root)?;
         let marker = Marker::fresh("file", &self.options)?;

@@ -191,7 +191,8 @@ impl Found {
         Ok(())
     }
 
-    /// The run documents, without a look at what else the runs have.
+    /// The run documents, without a look into them or at what else the runs have: there
+    /// may be very many.
     fn run_records(&mut self, root: &Root, top: &str) -> Result<()> {
         let failed = |e| root.error("list", top, e);
         let dir = match root.dir(top) {
@@ -204,15 +205,18 @@ impl Found {
                 continue;
             }
             let rel = format!("{place}/run.json");
-            let found = match root.stat(&rel) {
-                // No directory, or a link in its place.
-                Err(e) if is_no_dir(&e) => None,
-                stat => stat.map_err(|e| root.error("list", &rel, e))?,
+            let found = match fs::dir_in(&dir, &entry.name) {
+                // No directory, or a link in its place; or a name that is no text.
+                Err(e) if is_no_dir(&e) || e.kind() == io::ErrorKind::NotFound => None,
+                run => run
+                    .and_then(|run| fs::stat_in(&run, "run.json"))
+                    .map_err(|e| root.error("list", &rel, e))?,
             };
             let key = entry.exact.then(|| DocKey::parse(&rel)).flatten();
             match (found, key) {
                 (Some(stat), Some(key)) if fs::is_file(&stat) => {
-                    self.document(root, rel, key, &stat)?;
+                    let age = fs::age_of(&stat, self.now);
+                    self.rows.push((rel, Listed::Doc { key, version: None, age }));
                 }
                 (Some(_), _) => self.foreign(rel),
                 (None, _) => self.foreign(place),
@@ -232,7 +236,7 @@ impl Found {
         match read(root, &rel) {
             Ok(Some(body)) => {
                 let age = fs::age_of(stat, self.now);
-                self.rows.push((rel, Listed::Doc { key, version: version_of(&body), age }));
+                self.rows.push((rel, Listed::Doc { key, version: Some(version_of(&body)), age }));
             }
             // Deleted while we looked.
             Ok(None) => {}

@@ -200,6 +200,10 @@ impl Store for LocalStore {
     fn read_events(&self, run: &RunId, from: u64) -> BoxStream<'_, Result<EventRecord>> {
         self.event_stream(events::Reader::new(run.clone(), from), false)
     }
+    async fn events_end(&self, run: &RunId) -> Result<u64> {
+        let run = run.clone();
+        self.run(move |h| h.events_end(&run)).await
+    }
     fn follow_events(&self, run: &RunId, from: u64) -> BoxStream<'_, Result<EventRecord>> {
         self.event_stream(events::Reader::new(run.clone(), from), true)
     }

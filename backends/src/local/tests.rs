@@ -233,6 +233,27 @@ async fn put_one_document(store: &LocalStore) -> backtrail_core::error::Result<(
     store.put(&DocKey::Damage, Bytes::from("{}"), Expect::Any, None).await.map(|_| ())
 }
 
+/// A store that went away holds what it held: it is neither empty nor made anew.
+#[tokio::test]
+async fn a_store_that_went_away_is_not_begun_again() {
+    let temp = tempfile::tempdir().expect("temp dir");
+    let (here, away) = (temp.path().join("store"), temp.path().join("away"));
+    let store = store(&here);
+    put_one_document(&store).await.expect("written");
+    std::fs::rename(&here, &away).expect("moves");
+    let unavailable = Kind::Unavailable { maybe_applied: false };
+    assert_eq!(put_one_document(&store).await.expect_err("gone").kind(), unavailable);
+    let read = store.get(&DocKey::Damage).await.expect_err("gone");
+    assert_eq!(read.kind(), unavailable, "nothing was said to be absent: {read}");
+    assert!(!here.exists());
+    // neither is another store in its place written to
+    put_one_document(&super::tests::store(&here)).await.expect("another store");
+    assert_eq!(put_one_document(&store).await.expect_err("another").kind(), unavailable);
+    std::fs::remove_dir_all(&here).expect("removes");
+    std::fs::rename(&away, &here).expect("moves back");
+    put_one_document(&store).await.expect("there again");
+}
+
 #[tokio::test]
 async fn stale_staging_is_swept_and_fresh_staging_kept() {
     let temp = tempfile::tempdir().expect("temp dir");

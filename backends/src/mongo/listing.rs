@@ -33,7 +33,7 @@ impl Inner {
         let row = move |doc: mongodb::bson::Document| {
             let key = self.space.key_of(&doc).unwrap_or_default().to_owned();
             let listed = match (DocKey::parse(&key), version_of(&doc)) {
-                (Some(key), Some(version)) => Listed::Doc { key, version, age: age_of(&doc) },
+                (Some(key), version @ Some(_)) => Listed::Doc { key, version, age: age_of(&doc) },
                 _ => Listed::Foreign { name: key.clone() },
             };
             (key, listed)

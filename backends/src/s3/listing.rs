@@ -34,7 +34,7 @@ fn listed(row: Row) -> Option<(String, Listed)> {
         return None;
     }
     let out = match DocKey::parse(&row.key) {
-        Some(key) => Listed::Doc { key, version: Version(row.meta.etag), age: row.meta.age },
+        Some(key) => Listed::Doc { key, version: Some(Version(row.meta.etag)), age: row.meta.age },
         None => Listed::Foreign { name: row.key.clone() },
     };
     Some((row.key, out))

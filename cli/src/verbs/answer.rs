@@ -16,7 +16,7 @@ use super::run::given;
 use crate::context::App;
 use crate::detach;
 use crate::exit::{self, Code};
-use crate::running::printable;
+use crate::running::{is_external, printable};
 
 /// Arguments of `answer`.
 #[derive(clap::Args)]
@@ -68,12 +68,16 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
         let answers = checked(&schema, &given, &run)?;
         runs.answer(&run, &question.id, &answers).await?;
     }
-    if args.no_resume || *run.status() == Status::Queued {
+    if args.no_resume || *run.status() == Status::Queued || is_external(&run) {
         if app.out.is_json() {
             let id = question.id.as_str();
             app.out.json(&json!({"run_id": run.id(), "interaction": id, "answered": true}));
         } else {
-            app.out.summary(format!("answered; backtrail resume {}", run.id()));
+            let next = match is_external(&run) {
+                true => String::from("its runtime goes on"),
+                false => format!("backtrail resume {}", run.id()),
+            };
+            app.out.summary(format!("answered; {next}"));
         }
         return Ok(exit::COMPLETE);
     }

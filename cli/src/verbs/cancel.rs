@@ -3,15 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backtrail_core::error::{Error, Result};
-use backtrail_core::run::{Actor, Liveness, Moved, Run, RunStore, Status, Transition};
+use backtrail_core::error::{Error, Kind, Result};
+use backtrail_core::process::{RunKey, Scratch, kill_process, kill_survivors};
+use backtrail_core::run::{Actor, Liveness, Moved, Run, RunStore, ShellOwner, Status, Transition};
+use backtrail_core::tasks::blocking;
+use backtrail_core::workflow::drive::external::End;
 use backtrail_core::workflow::drive::{self, Unwatched};
 use serde_json::json;
 
 use super::pause::{patience, wait};
+use super::runs::end::finish;
 use crate::context::{App, Place};
 use crate::exit::{self, Code};
 use crate::running::Way;
+
+/// How long the locks of a process that was killed may be held.
+const LOCKED: Duration = Duration::from_secs(5);
 
 /// Arguments of `cancel`.
 #[derive(clap::Args)]
@@ -20,7 +27,8 @@ use crate::running::Way;
 A cancelled run can be resumed.
 
 Examples:
-  backtrail cancel latest --reason 'wrong branch'"
+  backtrail cancel latest --reason 'wrong branch'
+  backtrail cancel nightly-42 --wait 10s --kill"
 )]
 pub(crate) struct Args {
     /// The runs
@@ -29,6 +37,9 @@ pub(crate) struct Args {
     /// Why, for the record
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+    /// End its process, and what it started, when it does not react
+    #[arg(long)]
+    kill: bool,
 }
 
 /// Cancels.
@@ -36,7 +47,7 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     let patience = patience(app)?;
     let mut code = exit::COMPLETE;
     for text in &args.runs {
-        match one(app, text, args.reason.as_deref(), patience).await {
+        match one(app, text, args, patience).await {
             Ok(run) if app.out.is_json() => {
                 app.out.json(&json!({"run_id": run.id(), "status": run.status(), "exit_code": 0}));
             }
@@ -54,22 +65,54 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     Ok(code)
 }
 
-async fn one(app: &App, text: &str, reason: Option<&str>, patience: Duration) -> Result<Run> {
+async fn one(app: &App, text: &str, args: &Args, patience: Duration) -> Result<Run> {
+    let reason = args.reason.as_deref();
     let (place, mut run) = app.find_run(text).await?;
     let runs = app.runs(&place);
+    if *run.status() == Status::Running && ShellOwner::of(&run.record).is_some() {
+        // between two commands of the shell nobody is there to obey
+        let end = End::cancelled(reason.map(str::to_owned));
+        finish(app, place, &run, end, false).await?;
+        return runs.load(run.id()).await;
+    }
     if *run.status() == Status::Running {
         if let Liveness::Held(_) = runs.liveness(&run).await? {
             runs.request_cancel(&mut run, reason).await?;
-            let run = wait(app, &runs, &run, patience).await?;
-            return match run.status() {
-                Status::Cancelled => Ok(run),
-                _ => Err(over(&run)),
-            };
+            match wait(app, &runs, &run, patience).await {
+                Ok(run) if *run.status() == Status::Cancelled => return Ok(run),
+                Ok(run) => return Err(over(&run)),
+                Err(e) if args.kill && e.kind() == Kind::Busy => kill(app, &place, &run).await?,
+                Err(e) if e.kind() == Kind::Busy => {
+                    return Err(e.with_hint(format!("backtrail cancel {} --kill", run.id())));
+                }
+                Err(e) => return Err(e),
+            }
         }
         put_in_order(app, place, &run).await?;
         run = runs.load(run.id()).await?;
+        // what was asked of the lost engine is obeyed when the run is put in order
+        if *run.status() == Status::Cancelled {
+            return Ok(run);
+        }
     }
     cancel_idle(&runs, run, reason).await
+}
+
+/// Ends the engine that does not react, then what it had started.
+async fn kill(app: &App, place: &Place, run: &Run) -> Result<()> {
+    let runs = app.runs(place);
+    let pid = runs.holder_process(run).await?;
+    app.out.notice(format!("ending process {pid}, which executes run {}", run.id()));
+    let key = RunKey::new(run.id(), &place.store.info());
+    let places = app.scratch_places(place);
+    blocking(move || {
+        kill_process(pid);
+        let scratch = Scratch::find(&places, &key.scratch())?;
+        kill_survivors(scratch.as_ref().map(Scratch::dir), &key)
+    })
+    .await?;
+    // the system frees its locks when it is gone
+    runs.claim(run.id(), LOCKED, "cancel").await?.release().await
 }
 
 /// The engine is gone: what it left is captured before the run is cancelled.

@@ -5,6 +5,7 @@ use std::path::Path;
 use backtrail_core::capture::{Captured, NewLabel, Recorder, Request};
 use backtrail_core::error::{Error, Result};
 use backtrail_core::ids::{Chain, RunId};
+use backtrail_core::run::{Driver, Run, Status};
 use backtrail_core::snapshot::coverage::{Reason, State};
 use backtrail_core::snapshot::label::{Boundary, Label, Phase};
 use serde_json::{Value, json};
@@ -12,6 +13,8 @@ use serde_json::{Value, json};
 use crate::args::push;
 use crate::context::{App, Place};
 use crate::exit::{self, Code};
+use crate::external::{HURRY, PATIENCE};
+use crate::hook::{self, Flag};
 use crate::output::{Paint, format};
 use crate::settings::Override;
 
@@ -40,6 +43,9 @@ pub(crate) struct Args {
     /// Let prune keep the snapshot while the label is there; a label outside runs always does
     #[arg(long, requires = "label")]
     pin: bool,
+    /// Do it once: asked for again under this id, the first result is given
+    #[arg(long, value_name = "ID")]
+    operation_id: Option<String>,
     /// Read every file, whatever the stat cache says
     #[arg(long)]
     rehash: bool,
@@ -64,6 +70,8 @@ pub(crate) struct Args {
     /// End with 0 even if something could not be covered
     #[arg(long)]
     accept_incomplete: bool,
+    #[command(flatten)]
+    pub(crate) flag: Flag,
 }
 
 impl Args {
@@ -80,8 +88,40 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
         None => NewLabel::None,
         Some(name) => NewLabel::Named(Label::for_person(&**name)?),
     };
+    if args.flag.hook {
+        let work = async |app: &App, call: hook::Call| {
+            let (place, run) = hook::run_of(app, &call).await?;
+            let mut place = app.place_of(place, &run).await?;
+            place.settings.capture_timeout = Some(HURRY);
+            place.settings.wait = PATIENCE;
+            let node = open_step(&run).ok_or_else(|| no_step(run.id()))?;
+            take(app, args, &mut place, label, Some(node)).await.map(drop)
+        };
+        return hook::answer(app, work).await;
+    }
     let mut place = app.place(args.any_root).await?;
-    let node = inside(app, &place)?;
+    let node = inside(app, &place).await?;
+    let captured = take(app, args, &mut place, label, node).await?;
+    let code = match captured.coverage.complete || args.accept_incomplete {
+        true => exit::COMPLETE,
+        false => exit::PARTIAL,
+    };
+    if app.out.is_json() {
+        app.out.json(&document(&captured, args.dry_run, code)?);
+    } else {
+        print(app, &place, &captured, args.dry_run);
+    }
+    Ok(code)
+}
+
+/// Captures, in the chain of the run whose node executes when there is one.
+async fn take(
+    app: &App,
+    args: &Args,
+    place: &mut Place,
+    label: NewLabel,
+    node: Option<(Chain, Boundary)>,
+) -> Result<Captured> {
     if let Some((chain, _)) = &node {
         place.chain = chain.clone();
     }
@@ -93,9 +133,9 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     }
     // A dry run ends nothing.
     if !args.dry_run {
-        app.recover_by_policy(&place).await?;
+        app.recover_by_policy(place).await?;
     }
-    let mut settings = app.capture_settings(&place, "capture", !args.dry_run).await?;
+    let mut settings = app.capture_settings(place, "capture", !args.dry_run).await?;
     settings.observe.cross_filesystems = args.cross_filesystems;
     let recorder = Recorder::open(
         place.store.clone(),
@@ -115,27 +155,53 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
         boundary: node.map(|(_, boundary)| boundary),
         move_label: args.moves,
         message: args.message.clone(),
+        operation: args.operation_id.clone(),
         rehash: args.rehash,
         dry_run: args.dry_run,
         ..Request::default()
     };
     let capture = recorder.capture(&request);
-    let captured = app.within(place.settings.capture_timeout, capture).await?;
-    let code = match captured.coverage.complete || args.accept_incomplete {
-        true => exit::COMPLETE,
-        false => exit::PARTIAL,
-    };
-    if app.out.is_json() {
-        app.out.json(&document(&captured, args.dry_run, code)?);
-    } else {
-        print(app, &place, &captured, args.dry_run);
-    }
-    Ok(code)
+    app.within(place.settings.capture_timeout, capture).await
 }
 
-/// The chain of the run and the node in which this command was started, when that is in
-/// this workspace and no other chain was asked for.
-fn inside(app: &App, place: &Place) -> Result<Option<(Chain, Boundary)>> {
+/// The chain and the open step of an external run, in which a capture is a finer point to
+/// go back to.
+fn open_step(run: &Run) -> Option<(Chain, Boundary)> {
+    let external = run.record.driver == Some(Driver::External);
+    let checkpoint =
+        run.record.checkpoint().filter(|_| external && *run.status() == Status::Running)?;
+    let current = checkpoint.executing()?;
+    let boundary = Boundary {
+        phase: Phase::Inside,
+        node: Some(checkpoint.node_id.clone()),
+        iteration: Some(current.iteration),
+        attempt: Some(current.attempt),
+        gate: None,
+    };
+    Some((Chain::Run(run.id().clone()), boundary))
+}
+
+fn no_step(run: &RunId) -> Error {
+    Error::refused("no-step", format!("run {run} has no open step"))
+        .with_hint(format!("backtrail runs boundary {run} enter NODE"))
+}
+
+/// The chain of the run and the node in which this command was started, or of the open
+/// step of the run that was asked for, when that is in this workspace and no other chain
+/// was asked for.
+async fn inside(app: &App, place: &Place) -> Result<Option<(Chain, Boundary)>> {
+    if let (Some(_), Chain::Run(run)) = (app.common.run()?, &place.chain) {
+        let run = match app.runs(place).load(run).await {
+            Ok(run) => run,
+            Err(e) if e.is_not_found() => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let here = place.root()?.text();
+        if run.record.driver != Some(Driver::External) || run.record.work_dir != Some(here) {
+            return Ok(None);
+        }
+        return open_step(&run).map(Some).ok_or_else(|| no_step(run.id()));
+    }
     let text = |name: &str| app.env.raw(name).and_then(|v| v.to_str());
     let (Some(run), Some(node)) = (text("BACKTRAIL_RUN_ID"), text("BACKTRAIL_NODE")) else {
         return Ok(None);

@@ -42,6 +42,11 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// Whether not every event is wanted.
+    fn selects(&self) -> bool {
+        self.node.is_some() || self.kind.is_some()
+    }
+
     fn wants(&self, event: &Event) -> bool {
         let iteration = |n: u64| match event.data("iteration").and_then(Value::as_u64) {
             Some(of) => of == n,
@@ -57,6 +62,11 @@ impl Args {
 pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     let (place, run) = app.find_run(&args.run).await?;
     let runs = app.runs(&place);
+    if let (Some(n), false) = (args.tail, args.selects()) {
+        let (last, failed) = runs.last_events(run.id(), args.from, n).await?;
+        last.iter().for_each(|event| print(app, event));
+        return failed.map_or(Ok(exit::COMPLETE), Err);
+    }
     let mut events = match args.follow {
         true => runs.follow_events(run.id(), args.from),
         false => runs.events(run.id(), args.from),

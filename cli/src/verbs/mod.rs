@@ -135,6 +135,15 @@ impl Verb {
         }
     }
 
+    /// True for a command that an agent's hook calls.
+    pub(crate) fn is_hook(&self) -> bool {
+        match self {
+            Self::Capture(args) => args.flag.hook,
+            Self::Runs(args) => args.is_hook(),
+            _ => false,
+        }
+    }
+
     /// Adds the flags of a verb that are settings.
     pub(crate) fn overrides(&self, out: &mut Vec<Override>) {
         match self {

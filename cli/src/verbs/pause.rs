@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use backtrail_core::error::{Error, Kind, Result};
-use backtrail_core::run::{Liveness, Run, RunStore, Status};
+use backtrail_core::run::{Liveness, Run, RunStore, ShellOwner, Status};
 use serde_json::json;
 
 use crate::context::App;
@@ -17,12 +17,15 @@ const LOOK: Duration = Duration::from_millis(200);
 #[command(after_help = "The run stops after its current node, and nothing automatic restarts it.
 
 Examples:
-  backtrail pause latest
+  backtrail pause latest --reason 'lunch'
   backtrail resume latest")]
 pub(crate) struct Args {
     /// The run
     #[arg(value_name = "RUN")]
     run: String,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
 }
 
 /// Parks.
@@ -31,6 +34,13 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     let (place, mut run) = app.find_run(&args.run).await?;
     let runs = app.runs(&place);
     match (run.status(), runs.liveness(&run).await?) {
+        (Status::Running, Liveness::Held(_) | Liveness::Open { .. })
+            if ShellOwner::of(&run.record).is_some() =>
+        {
+            let text = format!("run {} is driven from a shell, which parks it", run.id());
+            return Err(Error::refused("external", text)
+                .with_hint(format!("backtrail runs boundary {} leave NODE --pause", run.id())));
+        }
         (Status::Running, Liveness::Held(_)) => {}
         (Status::PausedOperator, _) => return Ok(said(app, &run)),
         (Status::Running, _) => {
@@ -43,7 +53,7 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
             return Err(Error::refused("not-running", text));
         }
     }
-    runs.request_pause(&mut run).await?;
+    runs.request_pause(&mut run, args.reason.as_deref()).await?;
     let run = wait(app, &runs, &run, patience).await?;
     Ok(said(app, &run))
 }

@@ -100,7 +100,10 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     args.policy(app, &app.settings()?)?.check()?;
     let place = app.anywhere().await?;
     let mut request = Request {
-        policy: args.policy(app, &place.settings)?,
+        policy: Policy {
+            run: app.named_run(&place.store, place.root.as_ref()).await?,
+            ..args.policy(app, &place.settings)?
+        },
         workspace: place.root.as_ref().map(|r| r.key.clone()),
         dry_run: true,
         plan: args.plan.clone(),

@@ -221,7 +221,10 @@ fn request(
     let by_label = !label::is_id_like(name);
     Ok(RestoreRequest {
         label: by_label.then(|| text.to_owned()),
-        run: app.common.run()?,
+        run: match (&app.common.run, &place.chain) {
+            (Some(_), Chain::Run(run)) => Some(run.clone()),
+            _ => None,
+        },
         options,
         foreign: args.foreign,
         rehash: args.rehash,

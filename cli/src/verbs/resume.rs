@@ -19,7 +19,7 @@ use super::run::{Lines, Mode, read_file, runnable};
 use crate::context::{App, Place};
 use crate::detach::{self, Detach};
 use crate::exit::Code;
-use crate::running::Way;
+use crate::running::{Way, is_external};
 
 /// Arguments of `resume`.
 #[derive(clap::Args)]
@@ -79,6 +79,11 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
 /// Goes on with a run.
 pub(crate) async fn go_on(app: &App, place: &Place, run: &Run, how: &How) -> Result<Code> {
     let run = &settled(app, place, run).await?;
+    if is_external(run) {
+        let text = format!("run {} is driven by another runtime, which goes on with it", run.id());
+        return Err(Error::refused("external", text)
+            .with_hint(format!("backtrail runs boundary {} enter NODE", run.id())));
+    }
     if *run.status() == Status::Queued && !how.here {
         return Err(Error::refused("queued", "the run is queued: a runner takes it")
             .with_hint(format!("backtrail resume {} --here", run.id())));

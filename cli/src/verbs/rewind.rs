@@ -96,7 +96,7 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     };
     app.before_change(&place, args.agreement.dry_run).await?;
     if !args.agreement.dry_run {
-        app.reconcile_here(&place).await?;
+        app.reconcile_here(&place, false).await?;
     }
     let runs = RunStore::new(place.store.clone(), app.ctx.clone());
     // What was interrupted may have been this run's rewind.

@@ -3,7 +3,9 @@
 //! Read [`Recorder::capture`] from top to bottom: it is the whole line. A kill between
 //! two steps leaves garbage that prune collects, never a dangling name.
 
+mod kept;
 mod marks;
+mod operation;
 mod publish;
 mod store_trees;
 mod types;
@@ -12,6 +14,7 @@ mod warn;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+pub use kept::Kept;
 pub use marks::Alias;
 pub use types::{
     Amount, Captured, Check, CoverageSummary, Late, MAX_MESSAGE, NewLabel, Request, Settings,
@@ -26,7 +29,7 @@ use crate::ids::{Chain, Digest};
 use crate::observe::{self, Observation, Observed, Sink, Warning};
 use crate::path::RelPath;
 use crate::snapshot::chain::{self, LoadedRefs};
-use crate::snapshot::doc::Snapshot;
+use crate::snapshot::doc::{Operation, Snapshot};
 use crate::store::hold::Hold;
 use crate::store::{DocKey, LockMode, LockName, LockRequest, Store};
 use crate::tasks::blocking;
@@ -51,6 +54,7 @@ struct Job<'a> {
     started: Timestamp,
     refs: LoadedRefs,
     head: Option<Snapshot>,
+    operation: Option<Operation>,
     damaged: BTreeSet<Digest>,
     hold: Arc<Hold>,
     sink: Sink,
@@ -130,6 +134,10 @@ impl Recorder {
         };
 
         let mut job = self.prepare(request, started).await?;
+        if let Some(done) = self.repeated(&job).await? {
+            return Ok(done);
+        }
+        check_label(request, &job.refs, true)?;
         let mut forced = request.must_store.clone();
         let mut cache = None;
         for _ in 0..MAX_ROUNDS {
@@ -179,10 +187,11 @@ impl Recorder {
         self.store.lock(request).await
     }
 
-    /// Reads refs, head and damage list; checks the label before the walk.
+    /// Reads refs, head and damage list.
     async fn prepare<'a>(&self, request: &'a Request, started: Timestamp) -> Result<Job<'a>> {
-        let refs = chain::load_refs(&*self.store, &self.chain).await?;
-        check_label(request, &refs, true)?;
+        let operation = self.operation(request)?;
+        let known = self.settings.kept.as_ref().and_then(Kept::take_refs);
+        let refs = chain::load_refs_again(&*self.store, &self.chain, known).await?;
         let mut warnings = Vec::new();
         if let Some(notice) = &refs.rebuilt {
             warnings.push(warn::plain("refs-rebuilt", notice.clone()));
@@ -207,10 +216,13 @@ impl Recorder {
             DocKey::Refs(self.chain.clone()),
         ));
         let sink = Sink::new(self.store.clone(), damaged.clone(), hold.clone());
-        Ok(Job { request, started, refs, head, damaged, hold, sink, warnings })
+        Ok(Job { request, started, refs, head, operation, damaged, hold, sink, warnings })
     }
 
     async fn load_cache(&self) -> Result<StatCache> {
+        if let Some(cache) = self.settings.kept.as_ref().and_then(|k| k.take_cache(&self.root)) {
+            return Ok(cache);
+        }
         let (dir, root) = (self.settings.cache_dir.clone(), self.root.clone());
         blocking(move || Ok(StatCache::load(dir.as_deref(), &root))).await
     }
@@ -264,13 +276,23 @@ impl Recorder {
     }
 
     /// Saves the cache; a failure is one warning.
-    async fn save_cache(&self, cache: StatCache, warnings: &mut Vec<Warning>) -> Result<()> {
+    async fn save_cache(&self, mut cache: StatCache, warnings: &mut Vec<Warning>) -> Result<()> {
         self.ctx.faults.reach("capture.cache")?;
-        let temp = self.ctx.ids.hex(8)?;
-        let saved = blocking(move || cache.save(&temp)).await;
-        if let Err(e) = saved {
-            let hint = format!("{}, captures stay slow", e.message());
-            warnings.push(warn::plain("cache-unwritable", hint));
+        if cache.is_dirty() {
+            let temp = self.ctx.ids.hex(8)?;
+            let saved;
+            (cache, saved) = blocking(move || {
+                let saved = cache.save(&temp);
+                Ok((cache, saved))
+            })
+            .await?;
+            if let Err(e) = saved {
+                let hint = format!("{}, captures stay slow", e.message());
+                warnings.push(warn::plain("cache-unwritable", hint));
+            }
+        }
+        if let Some(kept) = &self.settings.kept {
+            kept.keep_cache(cache);
         }
         Ok(())
     }

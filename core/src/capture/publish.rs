@@ -3,10 +3,13 @@
 use serde_json::Map;
 
 use super::{Captured, Held, Job, NewLabel, Recorder, warn};
+use crate::clock::Timestamp;
 use crate::damage;
+use crate::diff::{between_stored, changed_at};
 use crate::error::{Error, Result};
 use crate::ids::{Digest, SnapshotId};
 use crate::observe::{self, Observation};
+use crate::path::RelPath;
 use crate::snapshot::chain::{self, LoadedRefs};
 use crate::snapshot::coverage::{self, Coverage, MAX_INLINE_RECORDS};
 use crate::snapshot::doc::{FORMAT_VERSION, Snapshot};
@@ -14,6 +17,8 @@ use crate::snapshot::label::Label;
 use crate::snapshot::refs::{Note, Refs, Target};
 use crate::store::{DocKey, Expect, docs};
 
+/// Paths that a late state notes at most.
+const MAX_LATER: usize = 10_000;
 /// Lost races before a capture gives up.
 const MAX_TRIES: usize = 10;
 
@@ -91,6 +96,7 @@ impl Recorder {
     async fn document(&self, job: &mut Job<'_>, captured: &Captured) -> Result<Snapshot> {
         let mut at = self.ctx.clock.now();
         let mut snapshot = self.draft(job, captured)?;
+        snapshot.changed_later = self.changed_later(job.head.as_ref(), &snapshot).await?;
         loop {
             snapshot.created_at = at.rfc3339();
             snapshot.seal()?;
@@ -131,13 +137,34 @@ impl Recorder {
             coverage: stored_coverage(&observed.coverage),
             parent_labels: parent_labels.unwrap_or_default(),
             missed: missed_since(&job.refs.refs, head),
-            operation: None,
+            operation: job.operation.clone(),
             bank: job.request.bank.clone(),
             rewound_to: job.request.rewound_to.clone(),
             late: job.request.late.is_some(),
             alive_until: job.request.late.as_ref().and_then(|late| late.alive_until.clone()),
+            changed_later: None,
             extra: Map::new(),
         })
+    }
+
+    /// Of a state that is captured late: what was changed after its engine is known to have
+    /// lived. `None` for any other, and where there is too much to note.
+    async fn changed_later(
+        &self,
+        head: Option<&Snapshot>,
+        late: &Snapshot,
+    ) -> Result<Option<Vec<RelPath>>> {
+        let until = late.alive_until.as_deref().map(Timestamp::parse);
+        let (Some(Ok(until)), Some(head)) = (until, head) else { return Ok(None) };
+        let mut later = Vec::new();
+        for change in between_stored(&*self.store, head, late).await? {
+            let by_then = changed_at(&change, &self.root)?.is_some_and(|at| at <= until);
+            if change.to.is_some() && !by_then {
+                later.push(change.path);
+            }
+        }
+        later.sort_unstable();
+        Ok(Some(later).filter(|all| all.len() <= MAX_LATER))
     }
 
     async fn swap_refs(&self, job: &mut Job<'_>, snapshot: &Snapshot) -> Result<()> {
@@ -153,6 +180,7 @@ impl Recorder {
             };
             refs.labels.insert(label.clone(), target);
         }
+        job.note_operation(&snapshot.id, &snapshot.created_at);
         self.save_refs(&mut job.refs).await
     }
 
@@ -187,8 +215,13 @@ impl Recorder {
             if job.sink.stored() != (0, 0, 0) || !job.sink.rewritten().is_empty() {
                 self.store.flush().await?;
             }
-            captured.label = self.label_head(&mut job, &head).await?;
+            if !job.request.leave_label {
+                captured.label = self.label_head(&mut job, &head).await?;
+            }
             self.finish(&mut job, cache, &mut captured).await?;
+            if let (Some(kept), true) = (&self.settings.kept, job.request.leave_label) {
+                kept.keep_refs(job.refs);
+            }
         }
         captured.snapshot = Some(head);
         Ok(captured)
@@ -204,7 +237,8 @@ impl Recorder {
                     .get(l)
                     .is_some_and(|t| t.snapshot == head.id && (t.pinned || !job.request.pin))
             };
-            if job.request.message.is_none() && label.as_ref().is_none_or(already) {
+            let plain = job.request.message.is_none() && job.operation.is_none();
+            if plain && label.as_ref().is_none_or(already) {
                 return Ok(label);
             }
             if let Some(label) = &label {
@@ -214,8 +248,9 @@ impl Recorder {
                 refs.labels.insert(label.clone(), target);
             }
             if let Some(message) = job.request.message.clone() {
-                refs.add_note(Note { snapshot: head.id.clone(), message, at });
+                refs.add_note(Note { snapshot: head.id.clone(), message, at: at.clone() });
             }
+            job.note_operation(&head.id, &at);
             match self.save_refs(&mut job.refs).await {
                 Ok(()) => return Ok(label),
                 Err(e) if e.is_conflict() => {

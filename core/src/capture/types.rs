@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use serde::Serialize;
 
+use super::kept::Kept;
 use crate::error::Result;
 use crate::ids::{Chain, SnapshotId};
 use crate::observe::{self, Warning};
@@ -35,6 +36,8 @@ pub struct Settings {
     pub command: String,
     /// Looks for an unfinished restore.
     pub check: Option<Check>,
+    /// Shared by captures that follow each other in one process.
+    pub kept: Option<Kept>,
 }
 
 impl Default for Settings {
@@ -45,6 +48,7 @@ impl Default for Settings {
             cache_dir: None,
             command: String::from("capture"),
             check: None,
+            kept: None,
         }
     }
 }
@@ -70,8 +74,13 @@ pub struct Request {
     pub move_label: bool,
     /// Retention keeps the snapshot while the label is there.
     pub pin: bool,
+    /// An unchanged workspace leaves the label to the caller, who sets it together with
+    /// others ([`super::Recorder::alias`]).
+    pub leave_label: bool,
     /// The label in parts.
     pub boundary: Option<Boundary>,
+    /// Names what is asked for: asked for again under the same id, it is not done again.
+    pub operation: Option<String>,
     /// A note, at most 4 KiB.
     pub message: Option<String>,
     /// Trust no cache entry.

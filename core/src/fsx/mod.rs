@@ -32,6 +32,12 @@ pub fn stat_path(path: &Path) -> io::Result<Stat> {
     dir::stat_path(path)
 }
 
+/// Whether a host path leads to a file that we may execute.
+pub fn is_program(path: &Path) -> bool {
+    stat_path(path).is_ok_and(|stat| stat.kind == FileKind::File)
+        && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
 /// Makes a host directory and its missing parents with mode 0700.
 pub fn make_private_dirs(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;

@@ -93,9 +93,10 @@ impl Scope {
         }
     }
 
-    /// True if nothing is concerned: nothing need be walked.
+    /// True if nothing is concerned: nothing need be walked. What a run produced is
+    /// compared with the rest, which is named as left, also when it is nothing.
     pub fn is_empty(&self) -> bool {
-        self.paths().is_some_and(BTreeSet::is_empty)
+        !matches!(self, Self::Produced(_)) && self.paths().is_some_and(BTreeSet::is_empty)
     }
 
     pub(super) fn record(&self) -> PlanScope {

@@ -7,7 +7,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attempt::Named;
+use rustix::process::{Pid, Signal};
+
+use super::attempt::{Named, RunKey};
 use super::family::words;
 use crate::error::{Error, IoContext, Kind, Result};
 use crate::fsx::{self, Dir};
@@ -16,6 +18,8 @@ const NAME: &str = "alive";
 /// Somebody who only looks holds the lock for a moment.
 const TRIES: u32 = 20;
 const WAIT: Duration = Duration::from_millis(25);
+/// How often what outlives its engine is killed: five seconds in all.
+const KILLS: u32 = 200;
 /// Children get the descriptor with a number that no script uses for its own.
 const NUMBER: i32 = 100;
 
@@ -53,6 +57,16 @@ impl Alive {
     }
 }
 
+impl Alive {
+    /// The same, open on exec at once: until it is dropped, whatever this process starts
+    /// inherits it.
+    pub(super) fn shared_descriptor(&self) -> io::Result<OwnedFd> {
+        let descriptor = self.descriptor()?;
+        rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::empty())?;
+        Ok(descriptor)
+    }
+}
+
 /// What shows that a run whose engine is gone still has living processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Survivor {
@@ -62,9 +76,27 @@ pub enum Survivor {
     Unknown,
 }
 
+impl Survivor {
+    /// The error of whoever needs the run to be at rest.
+    pub fn busy(&self, run: &str) -> Error {
+        let who = match self {
+            Self::Process(p) => format!("pid {}, {}", p.pid, p.command),
+            Self::Unknown => String::from("it cannot be named"),
+        };
+        let text =
+            format!("the engine of run {run} is gone and a process of it still lives: {who}");
+        let error =
+            Error::new(Kind::Busy, "busy", text).with_hint("end that process, then try again");
+        match self {
+            Self::Process(p) => error.with_detail("pid", p.pid),
+            Self::Unknown => error,
+        }
+    }
+}
+
 /// The processes of `run` that live without us, if its engine is gone: this process and
 /// those of other users are not counted. The commands may hold secrets. Blocks.
-pub fn survivors(scratch: Option<&Dir>, run: &str) -> Result<Vec<Survivor>> {
+pub fn survivors(scratch: Option<&Dir>, run: &RunKey) -> Result<Vec<Survivor>> {
     let me = std::process::id();
     let user = fsx::user_id();
     let words = words(run, None);
@@ -94,6 +126,33 @@ pub fn survivors(scratch: Option<&Dir>, run: &str) -> Result<Vec<Survivor>> {
         true => vec![Survivor::Unknown],
         false => holders.into_iter().map(Survivor::Process).collect(),
     })
+}
+
+/// Ends the process `pid` at once.
+pub fn kill_process(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = rustix::process::kill_process(pid, Signal::KILL); // gone already
+    }
+}
+
+/// Ends at once what lives of `run`, whose engine is gone. `busy` naming one that does not
+/// end. Blocks.
+pub fn kill_survivors(scratch: Option<&Dir>, run: &RunKey) -> Result<()> {
+    let mut tries = 0;
+    loop {
+        let found = survivors(scratch, run)?;
+        let Some(first) = found.first() else { return Ok(()) };
+        tries += 1;
+        if tries > KILLS {
+            return Err(first.busy(&run.run));
+        }
+        for survivor in &found {
+            if let Survivor::Process(one) = survivor {
+                kill_process(one.pid);
+            }
+        }
+        let _ = rustix::event::poll(&mut [], Some(&super::pump::timespec(WAIT)));
+    }
 }
 
 /// Who, other than this process, has the file open.

@@ -9,6 +9,8 @@ use super::env::Environment;
 use super::output::{MAX_OUTPUT, Reported, bad, reported, text};
 use super::pump::Tee;
 use crate::error::{Error, Result};
+use crate::ids::{Digest, RunId};
+use crate::store::StoreInfo;
 
 /// What messages call the kept part of standard output.
 const WHAT: &str = "standard output";
@@ -27,12 +29,33 @@ pub enum Command {
     },
 }
 
+/// What names a run on this host: two stores may have runs of one id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunKey {
+    /// The run's id.
+    pub run: String,
+    /// The id of its store.
+    pub store: String,
+}
+
+impl RunKey {
+    /// The key of a run in a store.
+    pub fn new(run: &RunId, store: &StoreInfo) -> Self {
+        Self { run: run.to_string(), store: store.store_id.clone() }
+    }
+
+    /// The name of its scratch directory.
+    pub fn scratch(&self) -> String {
+        format!("{}@{}", self.run, &Digest::of(self.store.as_bytes()).hex()[..8])
+    }
+}
+
 /// The words by which descendants are recognised: they are in the environment of every
-/// child as `BACKTRAIL_RUN_ID` and `BACKTRAIL_EXECUTION_ID`.
+/// child as `BACKTRAIL_RUN_ID`, `BACKTRAIL_STORE_ID` and `BACKTRAIL_EXECUTION_ID`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The run.
-    pub run: String,
+    pub run: RunKey,
     /// `<run>:<node>:<iteration>`, equal over attempts.
     pub execution: String,
 }

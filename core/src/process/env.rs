@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
+use super::attempt::RunKey;
+
 /// Names and values, later ones winning.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment(BTreeMap<OsString, OsString>);
@@ -19,8 +21,8 @@ impl std::fmt::Debug for Environment {
 /// so that an outer run's never reach an inner one's command.
 #[derive(Clone, Debug, Default)]
 pub struct Variables {
-    /// `BACKTRAIL_RUN_ID`.
-    pub run: String,
+    /// `BACKTRAIL_RUN_ID` and `BACKTRAIL_STORE_ID`.
+    pub run: RunKey,
     /// `BACKTRAIL_NODE`.
     pub node: String,
     /// `BACKTRAIL_ITERATION`, from 0.
@@ -50,7 +52,7 @@ pub struct Variables {
 impl Variables {
     /// `<run>:<node>:<iteration>`.
     pub fn execution(&self) -> String {
-        format!("{}:{}:{}", self.run, self.node, self.iteration)
+        format!("{}:{}:{}", self.run.run, self.node, self.iteration)
     }
 }
 
@@ -74,7 +76,8 @@ impl Environment {
         let text = |s: String| Some(OsString::from(s));
         let path = |p: &Option<PathBuf>| p.clone().map(PathBuf::into_os_string);
         let all = [
-            ("BACKTRAIL_RUN_ID", text(at.run.clone())),
+            ("BACKTRAIL_RUN_ID", text(at.run.run.clone())),
+            ("BACKTRAIL_STORE_ID", text(at.run.store.clone())),
             ("BACKTRAIL_NODE", text(at.node.clone())),
             ("BACKTRAIL_ITERATION", text(at.iteration.to_string())),
             ("BACKTRAIL_ATTEMPT", text(at.attempt.to_string())),
@@ -118,8 +121,8 @@ mod tests {
         let mut env = Environment::new(outer.map(|(n, v)| (n.into(), v.into())));
         env.layer([("A", "2"), ("B", "3")]);
         env.layer([("B", "4")]);
-        let at =
-            Variables { run: "r".into(), node: "n".into(), attempt: 1, ..Variables::default() };
+        let run = RunKey { run: "r".into(), store: "s".into() };
+        let at = Variables { run, node: "n".into(), attempt: 1, ..Variables::default() };
         env.place(&at);
         let get = |name: &str| env.get(name).map(|v| v.to_str().expect("text").to_owned());
         assert_eq!(get("A").as_deref(), Some("2"));

@@ -10,7 +10,7 @@ use rustix::process::{
     test_kill_process_group, waitid, waitpid,
 };
 
-use super::attempt::{Identity, Named};
+use super::attempt::{Identity, Named, RunKey};
 use crate::fsx;
 use crate::fsx::proc::Process;
 
@@ -226,8 +226,11 @@ pub(super) fn kill<'p>(processes: impl IntoIterator<Item = &'p Process>) {
 }
 
 /// The environment entries by which processes of a run, or of one execution, are known.
-pub(super) fn words(run: &str, execution: Option<&str>) -> Vec<Vec<u8>> {
-    let mut out = vec![format!("BACKTRAIL_RUN_ID={run}").into_bytes()];
+pub(super) fn words(run: &RunKey, execution: Option<&str>) -> Vec<Vec<u8>> {
+    let mut out = vec![
+        format!("BACKTRAIL_RUN_ID={}", run.run).into_bytes(),
+        format!("BACKTRAIL_STORE_ID={}", run.store).into_bytes(),
+    ];
     out.extend(execution.map(|e| format!("BACKTRAIL_EXECUTION_ID={e}").into_bytes()));
     out
 }

@@ -25,9 +25,9 @@ mod terminal;
 mod wait;
 
 pub use crate::fsx::proc::Process;
-pub use alive::{Alive, Survivor, survivors};
+pub use alive::{Alive, Survivor, kill_process, kill_survivors, survivors};
 pub use attempt::{
-    Attempt, Background, Captured, Cause, Command, End, Identity, Named, Outcome, Stdio,
+    Attempt, Background, Captured, Cause, Command, End, Identity, Named, Outcome, RunKey, Stdio,
 };
 pub use env::{Environment, Variables};
 pub use family::adopt_orphans;

@@ -26,8 +26,8 @@ const MAX_RECORD_VERSION: u64 = 1;
 /// The documents of a store, as listed.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    /// Each with its version and age.
-    pub docs: BTreeMap<String, (DocKey, Version, Duration)>,
+    /// Each with its version, which a list of all documents has, and age.
+    pub docs: BTreeMap<String, (DocKey, Option<Version>, Duration)>,
     /// What no key names.
     pub foreign: Vec<String>,
 }

@@ -54,7 +54,7 @@ impl Marks {
     /// Remembers documents as read at their listed versions.
     fn note(&mut self, listing: &Listing, keys: impl Iterator<Item = DocKey>) {
         for key in keys {
-            if let Some((_, version, _)) = listing.docs.get(&key.to_string()) {
+            if let Some((_, Some(version), _)) = listing.docs.get(&key.to_string()) {
                 self.known.insert(key, version.clone());
             }
         }
@@ -83,7 +83,9 @@ impl Marks {
     /// Lists the documents again, and marks from those that appeared or changed.
     pub(super) async fn refresh(&mut self, store: &dyn Store, ctx: &Context) -> Result<()> {
         let listing = load::list(store).await?;
-        let new = |(key, version, _): &&(DocKey, Version, _)| self.known.get(key) != Some(version);
+        let new = |(key, version, _): &&(DocKey, Option<Version>, _)| {
+            self.known.get(key) != version.as_ref()
+        };
         let fresh: Vec<DocKey> =
             listing.docs.values().filter(new).map(|(key, _, _)| key.clone()).collect();
         let (snapshots, rest): (Vec<_>, Vec<_>) =

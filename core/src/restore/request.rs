@@ -149,6 +149,10 @@ pub trait Hooks: Send + Sync {
     /// A dry run ends here: shows the plan.
     fn planned(&self, _: &Plan) {}
 
+    /// What the operation changes beside files, in lines, for whoever shows the plan. Comes
+    /// before it.
+    fn also(&self, _: &[String]) {}
+
     /// Shows the plan and says whether to go on; an error refuses. The plan is the one
     /// that will be applied.
     async fn confirm(&self, plan: &Plan, identity: Identity) -> Result<()>;

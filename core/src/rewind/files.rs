@@ -21,6 +21,15 @@ pub(super) struct Files {
     pub(super) restore: RestoreRequest,
     pub(super) mixed: BTreeSet<RelPath>,
     pub(super) uncovered: BTreeSet<RelPath>,
+    pub(super) missed: BTreeMap<String, String>,
+}
+
+impl Files {
+    /// Nothing is to be put back, and nothing that differs is to be named.
+    pub(super) fn is_empty(&self) -> bool {
+        let nothing = self.restore.scope.paths().is_some_and(BTreeSet::is_empty);
+        nothing && self.restore.left.is_empty() && self.missed.is_empty()
+    }
 }
 
 /// Which files a rewind of this run puts back when nobody says.
@@ -49,14 +58,19 @@ pub(super) async fn files(
     restore.special_modes = request.special_modes;
     restore.full = request.full;
     restore.command = String::from("rewind");
-    let mut files = Files { restore, mixed: BTreeSet::new(), uncovered: BTreeSet::new() };
+    let mut files = Files {
+        restore,
+        mixed: BTreeSet::new(),
+        uncovered: BTreeSet::new(),
+        missed: BTreeMap::new(),
+    };
     if scope_of(request, run) == RewindScope::Full {
         return Ok(files);
     }
     let (store, chain) = (&**recorder.store(), recorder.chain());
     let produced = scope::walk(store, chain, &entry.snapshot, recorder.root()).await?;
     let others = others(runs, recorder, run, &entry.snapshot.created_at, &produced.paths).await?;
-    let Produced { paths, mixed, mut foreseen, left, not_covered } = produced;
+    let Produced { paths, mixed, mut foreseen, left, not_covered, missed } = produced;
     for (path, other) in others {
         foreseen.entry(path).or_insert(other);
     }
@@ -66,6 +80,7 @@ pub(super) async fn files(
     files.restore.left = left;
     files.mixed = mixed;
     files.uncovered = not_covered;
+    files.missed = missed;
     Ok(files)
 }
 

@@ -112,10 +112,12 @@ impl RunHooks<'_> {
 #[async_trait]
 impl Hooks for RunHooks<'_> {
     fn planned(&self, plan: &Plan) {
+        self.ask.also(&self.part.lines());
         self.ask.planned(plan);
     }
 
     async fn confirm(&self, plan: &Plan, identity: Identity) -> Result<()> {
+        self.ask.also(&self.part.lines());
         self.ask.confirm(plan, identity).await
     }
 

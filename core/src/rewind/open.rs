@@ -84,7 +84,7 @@ pub(super) fn changed(run: &RunId, why: &str) -> Error {
         "run-changed",
         format!("run {run} changed meanwhile ({why}); nothing was changed"),
     )
-    .with_hint("look at it again: backtrail runs show")
+    .with_hint(format!("look at it again: backtrail runs show {run}"))
 }
 
 /// Parks the run from the status it was seen in, saying first how it was. Lost:

@@ -11,6 +11,9 @@ use crate::plan::{Conflict, ConflictDecision, LeftInPlace, Plan};
 use crate::restore::{BankRef, MAX_LISTED, RestoreResult};
 use crate::run::Status;
 
+/// The word for a record that goes back.
+pub(super) const REWOUND: &str = "rewound";
+
 /// What `--auto` found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AutoTarget {
@@ -39,6 +42,31 @@ pub(super) struct RunPart {
     pub(super) promoted_from: Option<String>,
 }
 
+impl RunPart {
+    /// What changes of the record, for people.
+    pub(super) fn lines(&self) -> Vec<String> {
+        if self.record != REWOUND {
+            return Vec::new();
+        }
+        let from = self.from_node.as_deref().unwrap_or("-");
+        let to = format!("record: from node {from} to {}:{}", self.to_node, self.iteration);
+        let version = |(node, version): (&String, &u64)| format!("{node} by version {version}");
+        let named: [(&str, Vec<String>); 4] = [
+            ("outputs dropped", self.dropped_nodes.clone()),
+            ("artifacts superseded", self.tombstoned_artifacts.iter().map(version).collect()),
+            (
+                "questions not asked any more",
+                self.retired_interactions.iter().map(ToString::to_string).collect(),
+            ),
+            ("child runs let go", self.orphaned_child_runs.clone()),
+        ];
+        let rows = named.into_iter().filter(|(_, names)| !names.is_empty());
+        [to].into_iter()
+            .chain(rows.map(|(what, all)| format!("{what}: {}", all.join(", "))))
+            .collect()
+    }
+}
+
 /// What a rewind did with files.
 #[derive(Clone, Debug, Serialize)]
 pub struct FilesResult {
@@ -56,6 +84,9 @@ pub struct FilesResult {
     pub mixed: Vec<RelPath>,
     /// Paths that a snapshot between did not cover, and so are no part of the scope.
     pub uncovered_paths: Vec<RelPath>,
+    /// Boundaries after the newest snapshot that could not be captured, and why: what the
+    /// run changed behind that snapshot is left in place.
+    pub missed_boundaries: BTreeMap<String, String>,
     /// The commit of a worktree.
     pub revert_commit: Option<String>,
     /// The restore itself; absent when there was none to plan.
@@ -97,11 +128,23 @@ impl RewindResult {
     }
     /// True if the record went back as well.
     pub fn record_rewound(&self) -> bool {
-        self.run.record == "rewound"
+        self.run.record == REWOUND
     }
     /// Nodes whose outputs were dropped.
     pub fn dropped_nodes(&self) -> &[String] {
         &self.run.dropped_nodes
+    }
+    /// Questions that are not asked any more.
+    pub fn retired_interactions(&self) -> &[InteractionId] {
+        &self.run.retired_interactions
+    }
+    /// Keys of child runs that were let go.
+    pub fn orphaned_child_runs(&self) -> &[String] {
+        &self.run.orphaned_child_runs
+    }
+    /// What changes of the record, for people.
+    pub fn record_lines(&self) -> Vec<String> {
+        self.run.lines()
     }
     /// The transaction; `None` when nothing was done.
     pub fn transaction(&self) -> Option<&TransactionId> {
@@ -114,14 +157,6 @@ impl RewindResult {
     /// Node → the version that says it was taken back.
     pub fn tombstoned_artifacts(&self) -> &BTreeMap<String, u64> {
         &self.run.tombstoned_artifacts
-    }
-    /// Questions that are not asked any more.
-    pub fn retired_interactions(&self) -> &[InteractionId] {
-        &self.run.retired_interactions
-    }
-    /// Keys of child runs that were let go.
-    pub fn orphaned_child_runs(&self) -> &[String] {
-        &self.run.orphaned_child_runs
     }
 }
 

@@ -7,7 +7,9 @@ use super::edit::{Edit, tombstoned};
 use super::files::{Files, files, scope_of};
 use super::hooks::RunHooks;
 use super::request::{RewindRequest, RewindScope};
-use super::result::{AutoTarget, FilesPart, FilesResult, RewindResult, RunPart, overwritten};
+use super::result::{
+    AutoTarget, FilesPart, FilesResult, REWOUND, RewindResult, RunPart, overwritten,
+};
 use super::side::settle;
 use super::source::Workflow;
 use super::target::Boundaries;
@@ -91,7 +93,7 @@ fn part(run: &Run, choice: &Choice, edit: Option<&Edit>) -> RunPart {
         to_node: choice.node.clone(),
         iteration: choice.iteration,
         transaction: None,
-        record: if edit.is_some() { "rewound" } else { "unchanged" },
+        record: if edit.is_some() { REWOUND } else { "unchanged" },
         dropped_nodes: edit.map(|e| e.dropped.clone()).unwrap_or_default(),
         tombstoned_artifacts: edit.map(|e| tombstoned(&e.tombstones)).unwrap_or_default(),
         retired_interactions: edit.map(|e| e.retired.clone()).unwrap_or_default(),
@@ -111,8 +113,7 @@ struct Rewinding<'a> {
 impl Rewinding<'_> {
     async fn go(self) -> Result<RewindResult> {
         let restored = match &self.files {
-            // An empty scope walks nothing.
-            Some(files) if !files.restore.scope.is_empty() => {
+            Some(files) if !files.is_empty() => {
                 Some(restore::run(self.hooks.recorder, &files.restore, &self.hooks).await?)
             }
             _ => None,
@@ -183,9 +184,14 @@ impl Rewinding<'_> {
             workflow: edited.workflow,
             note: NOT_SEEN,
         });
-        let (mixed, uncovered) = self.files.map(|f| (f.mixed, f.uncovered)).unwrap_or_default();
+        let (mixed, uncovered, missed) =
+            self.files.map(|f| (f.mixed, f.uncovered, f.missed)).unwrap_or_default();
         let taken = restored.as_ref().map_or(0, |r| overwritten(&r.conflicts).len() as u64);
-        let exit_code = restored.as_ref().map_or(0, |r| r.exit_code);
+        let exit_code = match restored.as_ref().map_or(0, |r| r.exit_code) {
+            // done, but what the run changed last is not covered
+            0 if !missed.is_empty() => 3,
+            code => code,
+        };
         Ok(RewindResult {
             run_id: now.id().clone(),
             node_id,
@@ -201,6 +207,7 @@ impl Rewinding<'_> {
                 overwritten: taken,
                 mixed: mixed.into_iter().collect(),
                 uncovered_paths: uncovered.into_iter().collect(),
+                missed_boundaries: missed,
                 revert_commit: None,
                 restore: restored,
             },

@@ -128,10 +128,13 @@ impl RunStore {
     }
 
     /// Asks the engine to pause the run after its current node. The first request stays.
-    pub async fn request_pause(&self, run: &mut Run) -> Result<()> {
+    pub async fn request_pause(&self, run: &mut Run, reason: Option<&str>) -> Result<()> {
         let now = self.now().rfc3339();
         self.patch(run, |record| {
-            record.pause_requested_at.get_or_insert_with(|| now.clone());
+            if record.pause_requested_at.is_none() {
+                record.pause_requested_at = Some(now.clone());
+                record.pause_reason = reason.map(str::to_owned);
+            }
             Ok(())
         })
         .await

@@ -11,6 +11,9 @@ use crate::error::{Error, Result};
 /// The largest output of a node, as JSON: 1 MiB.
 pub const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
 
+/// Marks an attempt that ended while its run went on.
+const CLOSED: &str = "closed";
+
 /// Which iteration and attempt of `node_id` is being executed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Current {
@@ -115,6 +118,19 @@ impl Checkpoint {
     /// The checkpoint of a run that has executed nothing: it stands before `node`.
     pub fn at(node: impl Into<String>) -> Self {
         Self { node_id: node.into(), ..Self::default() }
+    }
+
+    /// Iteration and attempt that execute now, when the run is running: none between two
+    /// nodes, and none behind an attempt of an external run that failed.
+    pub fn executing(&self) -> Option<&Current> {
+        self.current.as_ref().filter(|current| !current.extra.contains_key(CLOSED))
+    }
+
+    /// The attempt has ended, and its node not: the next attempt goes on from here.
+    pub(crate) fn close_attempt(&mut self) {
+        if let Some(current) = &mut self.current {
+            current.extra.insert(CLOSED.to_owned(), true.into());
+        }
     }
 
     /// Takes the pause pointer away.

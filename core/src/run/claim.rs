@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::change::Run;
 use super::status::Status;
 use super::store::RunStore;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
+use crate::fsx;
 use crate::ids::RunId;
 use crate::store::{Fence, Guard, Holder, LockMode, LockRequest};
 
@@ -47,6 +48,12 @@ pub enum Liveness {
     /// Its record says running and nobody holds the lock: the owner is gone. Children
     /// of its node may still live, which only its host can see.
     OwnerGone,
+    /// An external run whose owner is not known, or lives on another host: only its
+    /// record says that it goes on.
+    Open {
+        /// Nothing was heard of it for a day.
+        stale: bool,
+    },
     /// Nobody executes it, and its record does not say so either.
     Idle,
 }
@@ -87,8 +94,28 @@ impl RunStore {
     pub async fn liveness(&self, run: &Run) -> Result<Liveness> {
         Ok(match self.owner(run.id()).await? {
             Some(holder) => Liveness::Held(holder),
-            None if *run.status() == Status::Running => Liveness::OwnerGone,
+            None if *run.status() == Status::Running => self.unlocked_liveness(run).await?,
             None => Liveness::Idle,
+        })
+    }
+
+    /// The process that executes the run, when it surely is the one on record: the lock is
+    /// held, and a process of this host with its id started when it says. `not-ours` (kind
+    /// Refused) for any other: nobody may be signalled then.
+    pub async fn holder_process(&self, run: &Run) -> Result<u32> {
+        let held = matches!(self.liveness(run).await?, Liveness::Held(_));
+        let host = &self.ctx.host;
+        let ours = run.record.holder().filter(|h| {
+            held && h.host == host.name
+                && h.boot_id == host.boot_id
+                && fsx::process_start(h.pid) == Some(h.pid_start)
+        });
+        ours.map(|holder| holder.pid).ok_or_else(|| {
+            let text = format!(
+                "the process that executes run {} cannot be told for sure, so none is ended",
+                run.id()
+            );
+            Error::refused("not-ours", text).with_hint("end it where it runs")
         })
     }
 
@@ -96,9 +123,16 @@ impl RunStore {
     pub async fn check_idle(&self, run: &Run) -> Result<()> {
         match self.liveness(run).await? {
             Liveness::Held(holder) => Err(busy(run, &holder)),
+            Liveness::Open { .. } => Err(open(run)),
             Liveness::OwnerGone | Liveness::Idle => Ok(()),
         }
     }
+}
+
+fn open(run: &Run) -> Error {
+    let text = format!("run {} is open: another runtime executes it", run.id());
+    Error::new(Kind::Busy, "busy", text)
+        .with_hint(format!("backtrail runs end {} --status cancelled", run.id()))
 }
 
 fn busy(run: &Run, holder: &Holder) -> Error {

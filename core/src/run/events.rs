@@ -1,5 +1,6 @@
 //! Appending, reading and following events.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use futures::stream::{self, BoxStream};
 
 use super::event::{Event, NewEvent};
 use super::store::RunStore;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::RunId;
 
 /// How long a follower waits for an event before it looks whether the run has ended.
@@ -31,6 +32,38 @@ impl RunStore {
         let run = run.clone();
         let rows = self.store.read_events(&run, from);
         rows.map(move |row| Event::read(&run, row?)).boxed()
+    }
+
+    /// The newest events from number `from` on, at most `count`, in order, and the error
+    /// that reading them ended with. What lies before them is not read.
+    pub async fn last_events(
+        &self,
+        run: &RunId,
+        from: u64,
+        count: usize,
+    ) -> Result<(Vec<Event>, Option<Error>)> {
+        let end = self.store.events_end(run).await?;
+        let mut span = count as u64;
+        loop {
+            // numbers have gaps, so that a span may hold fewer events
+            let start = end.saturating_sub(span).max(from);
+            let mut events = VecDeque::new();
+            let mut failed = None;
+            let mut rows = self.events(run, start);
+            while let Some(row) = rows.next().await {
+                match row {
+                    Ok(event) => events.push_back(event),
+                    Err(e) => failed = Some(e),
+                }
+                if events.len() > count {
+                    events.pop_front();
+                }
+            }
+            if events.len() >= count || start <= from {
+                return Ok((events.into(), failed));
+            }
+            span = span.saturating_mul(8);
+        }
     }
 
     /// Events from number `from`, each once and in order, until the run has ended and

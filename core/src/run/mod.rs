@@ -14,6 +14,8 @@ mod interaction;
 mod launch;
 mod list;
 mod log;
+mod pid;
+mod owner;
 mod prune;
 mod record;
 mod resolve;
@@ -33,6 +35,8 @@ pub use interaction::{Answered, Interaction, OpenQuestion, Turn, interaction_id}
 pub use launch::{is_secret_option, launch_env, redact_url};
 pub use list::RunRow;
 pub use log::{LOG_LIMIT, MAX_CHUNK_BYTES};
+pub use owner::ShellOwner;
+pub use pid::{read_pid, remove_pid, write_pid};
 pub use prune::{PrunePlan, PruneReport, PruneRun, RunPrune, TOMBSTONE_AGE};
 pub use record::{
     Driver, FORMAT_VERSION, MAX_ERROR_BYTES, MAX_SOURCE_BYTES, RecordHolder, RunRecord, Versioning,

@@ -149,6 +149,8 @@ pub struct RunRecord {
     pub(super) cancel_reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pause_requested_at: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) pause_reason: Option<String>,
     /// Set by a rewind; cleared only by a person's resume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explicit_resume_required: Option<bool>,
@@ -262,6 +264,18 @@ impl RunRecord {
     /// When somebody asked to pause it.
     pub fn pause_requested_at(&self) -> Option<&str> {
         self.pause_requested_at.as_deref()
+    }
+    /// Why somebody asked to pause it.
+    pub fn pause_reason(&self) -> Option<&str> {
+        self.pause_reason.as_deref()
+    }
+    /// Forgets what somebody asked for.
+    pub(super) fn drop_requests(&mut self) {
+        (self.cancel_requested_at, self.cancel_reason) = (None, None);
+        self.drop_pause_request();
+    }
+    pub(super) fn drop_pause_request(&mut self) {
+        (self.pause_requested_at, self.pause_reason) = (None, None);
     }
     /// Writes so far.
     pub fn cas_version(&self) -> u64 {

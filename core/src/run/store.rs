@@ -172,7 +172,10 @@ impl RunStore {
     async fn check_free(&self, id: &RunId) -> Result<()> {
         let key = DocKey::Run(id.clone());
         match self.store.get(&key).await {
-            Ok(doc) => return Err(docs::conflict(&key, Some(&doc.version))),
+            Ok(doc) => {
+                let there = format!("run {id} exists already: backtrail runs show {id}");
+                return Err(docs::conflict(&key, Some(&doc.version)).with_hint(there));
+            }
             Err(e) if e.is_not_found() => {}
             Err(e) => return Err(e),
         }
@@ -216,6 +219,7 @@ impl RunStore {
             cancel_requested_at: None,
             cancel_reason: None,
             pause_requested_at: None,
+            pause_reason: None,
             explicit_resume_required: None,
             rewind_transaction: None,
             versioning: None,

@@ -162,9 +162,7 @@ impl Transition {
         if self.to.is_ended() {
             record.finished_at = Some(now.rfc3339());
             record.outcome_seq = Some(record.outcome_seq() + u64::from(arrived));
-            record.cancel_requested_at = None;
-            record.cancel_reason = None;
-            record.pause_requested_at = None;
+            record.drop_requests();
         }
         record.error = None;
         record.failure_code = None;
@@ -178,13 +176,11 @@ impl Transition {
             Status::Running => {
                 record.started_at.get_or_insert_with(|| now.rfc3339());
                 record.claim_seq = Some(record.claim_seq() + 1);
-                record.cancel_requested_at = None;
-                record.cancel_reason = None;
-                record.pause_requested_at = None;
+                record.drop_requests();
                 record.result = None;
             }
             Status::Queued => record.queued_at = Some(now.rfc3339()),
-            Status::PausedOperator => record.pause_requested_at = None,
+            Status::PausedOperator => record.drop_pause_request(),
             Status::Finished => record.result.clone_from(&self.result),
             _ => {}
         }

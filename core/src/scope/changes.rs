@@ -5,10 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Produced;
 use super::interval::{Interval, interval};
 use super::line::Line;
-use crate::clock::Timestamp;
-use crate::diff::{Change, Cover, Stored, View, between};
-use crate::error::{IoContext, Result};
-use crate::fsx;
+use crate::diff::{Change, between_stored, changed_at};
+use crate::error::Result;
 use crate::ids::Chain;
 use crate::path::RelPath;
 use crate::plan::{ConflictKind, Foreseen, LeftReason};
@@ -40,15 +38,15 @@ struct Known {
 
 pub(super) async fn collect(store: &dyn Store, line: &Line, root: &Root) -> Result<Produced> {
     let mut known: BTreeMap<RelPath, Known> = BTreeMap::new();
-    let mut out = Produced::default();
+    let mut out = Produced { missed: line.missed.clone(), ..Produced::default() };
     for (older, newer) in line.intervals() {
         let interval = interval(newer);
-        for change in changes(store, older, newer).await? {
+        for change in between_stored(store, older, newer).await? {
             if change.uncovered.is_some() {
                 out.not_covered.insert(change.path);
                 continue;
             }
-            let whose = whose(interval, &change, root)?;
+            let whose = whose(interval, newer, &change, root)?;
             note(&mut known, change.path, whose);
         }
     }
@@ -98,42 +96,20 @@ impl Produced {
     }
 }
 
-fn whose(interval: Interval, change: &Change, root: &Root) -> Result<Whose> {
+fn whose(interval: Interval, newer: &Snapshot, change: &Change, root: &Root) -> Result<Whose> {
     Ok(match interval {
         Interval::Executing => Whose::Run,
         Interval::Idle => Whose::Nobodys,
         Interval::Unknown => Whose::Unknown,
-        Interval::Late(until) => match changed_at(change, root)? {
-            Some(at) if at <= until => Whose::Run,
-            _ => Whose::Unknown,
-        },
+        Interval::Late(until) => {
+            let by_then = match &newer.changed_later {
+                _ if change.to.is_none() => false,
+                Some(later) => later.binary_search(&change.path).is_err(),
+                None => changed_at(change, root)?.is_some_and(|at| at <= until),
+            };
+            if by_then { Whose::Run } else { Whose::Unknown }
+        }
     })
-}
-
-/// When what a change left there was changed last; `None` for a deletion, and when it
-/// is there no more.
-fn changed_at(change: &Change, root: &Root) -> Result<Option<Timestamp>> {
-    if change.to.is_none() {
-        return Ok(None);
-    }
-    match root.dir.stat_below(&change.path) {
-        Ok(stat) => Ok(Some(Timestamp(stat.ctime_ns))),
-        Err(e) if fsx::is_absence(&e) => Ok(None),
-        Err(e) => Err(e).context(|| format!("failed to look at {}", change.path)),
-    }
-}
-
-async fn changes(store: &dyn Store, older: &Snapshot, newer: &Snapshot) -> Result<Vec<Change>> {
-    // Rules and records matter even where the trees are one.
-    if older.root == newer.root && older.coverage == newer.coverage {
-        return Ok(Vec::new());
-    }
-    between(&view(store, older).await?, &view(store, newer).await?, &[]).await
-}
-
-async fn view<'a>(store: &'a dyn Store, snapshot: &Snapshot) -> Result<View<'a>> {
-    let cover = Cover::of(store, snapshot).await?;
-    Ok(View { root: snapshot.root.clone(), trees: Box::new(Stored(store)), cover })
 }
 
 /// What the run of `chain` changed while it was executing, in snapshots taken after
@@ -153,7 +129,7 @@ pub async fn changed_since(store: &dyn Store, chain: &Chain, since: &str) -> Res
             Err(e) => return Err(e),
         };
         if matches!(interval(&newer), Interval::Executing | Interval::Late(_)) {
-            let changes = changes(store, &older, &newer).await?;
+            let changes = between_stored(store, &older, &newer).await?;
             out.extend(changes.into_iter().filter(|c| c.uncovered.is_none()).map(|c| c.path));
         }
         newer = older;

@@ -25,7 +25,9 @@ pub fn interval(newer: &Snapshot) -> Interval {
     let own = newer.label.as_ref().map_or("", |l| l.as_str());
     let begins = |prefix: &str| own.starts_with(prefix);
     if newer.is_bank() || newer.rewound_to.is_some() || begins("resume:") || begins("rewound:") {
-        return Interval::Idle;
+        // Before that the run executed up to a boundary that was not captured.
+        let executed = newer.missed.iter().any(|m| closes(&m.label));
+        return if executed { Interval::Unknown } else { Interval::Idle };
     }
     if newer.late {
         let until = newer.alive_until.as_deref().map(Timestamp::parse);
@@ -35,8 +37,12 @@ pub fn interval(newer: &Snapshot) -> Interval {
         };
     }
     let inside = newer.boundary.as_ref().is_some_and(|b| b.phase == Phase::Inside);
-    if inside || EXECUTING.iter().any(|p| begins(p)) {
+    if inside || closes(own) {
         return Interval::Executing;
     }
     Interval::Unknown
+}
+
+fn closes(label: &str) -> bool {
+    EXECUTING.iter().any(|p| label.starts_with(p))
 }

@@ -1,6 +1,6 @@
 //! The snapshots from the head of a chain back to a target, past what was undone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Kind, Result};
 use crate::ids::{Chain, SnapshotId};
@@ -14,6 +14,8 @@ use crate::store::Store;
 pub struct Line {
     /// At least the target.
     pub snapshots: Vec<Snapshot>,
+    /// Boundaries after the head that could not be captured: label and reason.
+    pub missed: BTreeMap<String, String>,
 }
 
 impl Line {
@@ -31,10 +33,10 @@ pub async fn line(store: &dyn Store, chain: &Chain, target: &Snapshot) -> Result
         return Err(unreadable(format!("chain {chain} has no head")));
     };
     let head = read(store, chain, &head).await?;
-    if let Some((label, missing)) = refs.missing.iter().find(|(label, missing)| {
-        label.starts_with("resume:") && missing.at.as_str() > head.created_at.as_str()
-    }) {
-        return Err(gap(label, &missing.reason));
+    let later = refs.missing.into_iter().filter(|(_, m)| m.at > head.created_at);
+    let missed: BTreeMap<String, String> = later.map(|(label, m)| (label, m.reason)).collect();
+    if let Some((label, reason)) = missed.iter().find(|(label, _)| label.starts_with("resume:")) {
+        return Err(gap(label, reason));
     }
     let mut at = head;
     let mut seen = BTreeSet::from([at.id.clone()]);
@@ -60,7 +62,7 @@ pub async fn line(store: &dyn Store, chain: &Chain, target: &Snapshot) -> Result
         snapshots.push(std::mem::replace(&mut at, older));
     }
     snapshots.push(at);
-    Ok(Line { snapshots })
+    Ok(Line { snapshots, missed })
 }
 
 /// Says why the target does not lie on the way.

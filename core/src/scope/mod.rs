@@ -36,6 +36,9 @@ pub struct Produced {
     /// Paths that were skipped or not seen on a side of an interval, and so are no part
     /// of the scope.
     pub not_covered: BTreeSet<RelPath>,
+    /// Boundaries after the newest snapshot that could not be captured, and why: what the
+    /// run changed behind that snapshot cannot be told from what others did.
+    pub missed: BTreeMap<String, String>,
 }
 
 /// Walks the chain from its head to `target`. `root` is asked when files changed last

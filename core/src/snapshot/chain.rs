@@ -35,6 +35,15 @@ pub struct LoadedRefs {
     pub rebuilt: Option<String>,
 }
 
+impl LoadedRefs {
+    /// Whether they are those of `chain` as the store has them at `version`.
+    fn is_at(&self, chain: &Chain, version: &Version) -> bool {
+        self.rebuilt.is_none()
+            && self.version.as_ref() == Some(version)
+            && self.refs.chain == *chain
+    }
+}
+
 /// Everything of one chain.
 #[derive(Debug)]
 pub struct History {
@@ -56,15 +65,30 @@ pub async fn read_snapshot(store: &dyn Store, chain: &Chain, id: &SnapshotId) ->
 /// Loads the refs of a chain. Lost, empty or undecodable refs are rebuilt in memory
 /// and never read as "no history"; refs of a newer format are an error.
 pub async fn load_refs(store: &dyn Store, chain: &Chain) -> Result<LoadedRefs> {
+    load_refs_again(store, chain, None).await
+}
+
+/// The same for who has read them before: what is `known` is not decoded again while it
+/// is of the version that the store has.
+pub async fn load_refs_again(
+    store: &dyn Store,
+    chain: &Chain,
+    known: Option<LoadedRefs>,
+) -> Result<LoadedRefs> {
     let key = DocKey::Refs(chain.clone());
     let (why, version) = match store.get(&key).await {
-        Ok(doc) => match Refs::read(chain, &doc.body) {
-            Ok(refs) => {
-                return Ok(LoadedRefs { refs, version: Some(doc.version), rebuilt: None });
+        Ok(doc) => {
+            if let Some(known) = known.filter(|k| k.is_at(chain, &doc.version)) {
+                return Ok(known);
             }
-            Err(e) if e.kind() == Kind::Newer => return Err(e),
-            Err(e) => (e.message().to_owned(), Some(doc.version)),
-        },
+            match Refs::read(chain, &doc.body) {
+                Ok(refs) => {
+                    return Ok(LoadedRefs { refs, version: Some(doc.version), rebuilt: None });
+                }
+                Err(e) if e.kind() == Kind::Newer => return Err(e),
+                Err(e) => (e.message().to_owned(), Some(doc.version)),
+            }
+        }
         Err(e) if e.is_not_found() => (format!("refs {key} are gone"), None),
         Err(e) => return Err(e),
     };

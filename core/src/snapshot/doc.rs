@@ -8,6 +8,7 @@ use super::label::{Boundary, Label};
 use super::tree::{Chunk, Ref};
 use crate::error::{Error, Result};
 use crate::ids::{Chain, Digest, SnapshotId};
+use crate::path::RelPath;
 use crate::store::{DocKey, docs};
 
 /// The format version this build writes.
@@ -171,6 +172,10 @@ pub struct Snapshot {
     /// RFC 3339: until when that process is known to have lived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alive_until: Option<String>,
+    /// What differs from the parent and was changed after that: noted when it was captured,
+    /// since whatever is written there again has another time. Absent: not noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_later: Option<Vec<RelPath>>,
     /// Fields of a later version, kept.
     #[serde(flatten)]
     pub extra: Map<String, Value>,

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::StreamExt;
 use futures::stream::BoxStream;
 
 pub use key::{DocKey, Prefix};
@@ -149,8 +150,9 @@ pub enum Listed {
     Doc {
         /// Its key.
         key: DocKey,
-        /// Its version.
-        version: Version,
+        /// Its version; `None` only under [`Prefix::RunRecords`], where a store that would
+        /// have to read the document for it leaves it out.
+        version: Option<Version>,
         /// Age by the store's own clock.
         age: Duration,
     },
@@ -282,6 +284,16 @@ pub trait Store: Send + Sync {
     ) -> Result<u64>;
     /// Events from number `from`, ordered, to the present end (CLD-L3).
     fn read_events(&self, run: &RunId, from: u64) -> BoxStream<'_, Result<EventRecord>>;
+    /// The number that the next event gets, unless somebody else appends: 0 for an empty
+    /// log (CLD-L3). A backend that can tell without reading all of it should.
+    async fn events_end(&self, run: &RunId) -> Result<u64> {
+        let mut rows = self.read_events(run, 0);
+        let mut end = 0;
+        while let Some(row) = rows.next().await {
+            end = row?.seq + 1;
+        }
+        Ok(end)
+    }
     /// Events from number `from`, then each as it comes, for ever (CLD-L6).
     fn follow_events(&self, run: &RunId, from: u64) -> BoxStream<'_, Result<EventRecord>>;
     /// Appends bytes at `offset` (`None`: the end); where they begin (CLD-L4, L7).

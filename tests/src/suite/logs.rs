@@ -110,11 +110,15 @@ pub async fn l3_unknown_fields_are_kept(site: &Site) {
     assert_eq!(text(2), "{\"seq\":2}");
     assert!(text(3).ends_with("\"text\":\"a\\nb \\u00e9 \u{e9}\"}"));
     assert_eq!(events(&*store, &run, 2).await, there[2..]);
+    assert_eq!(store.events_end(&run).await.expect("tells"), 4);
     assert!(events(&*store, &run, 4).await.is_empty());
     assert!(events(&*store, &run, u64::MAX).await.is_empty());
+    let empty = make_run(&*store, "empty").await;
+    assert_eq!(store.events_end(&empty).await.expect("tells"), 0);
     let absent = "absent".parse().expect("a run id");
     let rows: Result<Vec<_>, _> = store.read_events(&absent, 0).try_collect().await;
     refused(rows, Kind::NotFound);
+    refused(store.events_end(&absent).await, Kind::NotFound);
 }
 
 /// CLD-L4: the log's key is the byte offset.

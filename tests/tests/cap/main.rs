@@ -8,6 +8,7 @@ mod kills;
 mod lib_side;
 mod names;
 mod objects;
+mod operations;
 mod parallel;
 mod reading;
 mod roots;

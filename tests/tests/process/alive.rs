@@ -1,9 +1,11 @@
 //! Children that outlive their engine are seen.
 
 use backtrail_core::error::Kind;
-use backtrail_core::process::{Alive, Background, Scratch, ScratchPlaces, Survivor, survivors};
+use backtrail_core::process::{
+    Alive, Background, RunKey, Scratch, ScratchPlaces, Survivor, survivors,
+};
 
-use crate::world::{alone, go, lives, sh, wait_for};
+use crate::world::{alone, go, key, lives, sh, wait_for};
 
 #[test]
 fn a_living_child_is_seen_by_its_environment_or_its_descriptor() {
@@ -11,7 +13,8 @@ fn a_living_child_is_seen_by_its_environment_or_its_descriptor() {
         let dir = tempfile::tempdir().expect("a directory");
         let places = ScratchPlaces { temp: Some(dir.path().to_owned()), ..Default::default() };
         let scratch = Scratch::open(&places, "r").expect("opened");
-        let run = format!("run-{}", std::process::id());
+        let run = key();
+        let other = RunKey { store: String::from("other"), ..key() };
         assert_eq!(survivors(Some(scratch.dir()), &run).expect("looked"), []);
         // one with our words; one without them, that the descriptor betrays
         for (name, start) in [("words", "sleep 300"), ("bare", "env -i PATH=\"$PATH\" sleep 300")] {
@@ -23,6 +26,8 @@ fn a_living_child_is_seen_by_its_environment_or_its_descriptor() {
             go(attempt).expect("ran");
             let pid = wait_for(&dir.path().join(name));
             let found = survivors(Some(scratch.dir()), &run).expect("looked");
+            // the same id in another store is another run
+            assert_eq!(survivors(None, &other).expect("looked"), [], "{name}");
             let [Survivor::Process(one)] = &found[..] else { panic!("{name}: {found:?}") };
             assert_eq!(one.pid.to_string(), pid);
             let e = Alive::hold(scratch.dir()).expect_err("it holds the lock");

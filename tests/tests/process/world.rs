@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use backtrail_core::error::Result;
 use backtrail_core::process::{
-    Attempt, Background, Chunk, Command, Environment, Identity, Outcome, Sink, Stdio, Stop, Stream,
-    Tee, Variables, run,
+    Attempt, Background, Chunk, Command, Environment, Identity, Outcome, RunKey, Sink, Stdio, Stop,
+    Stream, Tee, Variables, run,
 };
 
 /// Long enough for anything on a loaded machine.
@@ -59,11 +59,16 @@ impl Collect {
     }
 }
 
+/// The run of this process's attempts.
+pub(crate) fn key() -> RunKey {
+    RunKey { run: format!("run-{}", std::process::id()), store: String::from("tests") }
+}
+
 /// An attempt of a command in `cwd`, of an iteration that no other attempt has.
 pub(crate) fn attempt(command: Command, cwd: &Path) -> Attempt {
     static ITERATION: AtomicU64 = AtomicU64::new(0);
     let at = Variables {
-        run: format!("run-{}", std::process::id()),
+        run: key(),
         node: "n".to_owned(),
         iteration: ITERATION.fetch_add(1, Ordering::SeqCst),
         attempt: 1,

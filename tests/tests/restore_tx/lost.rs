@@ -90,8 +90,10 @@ async fn a_journal_that_the_store_lost_blocks_nobody() {
 
 #[tokio::test]
 async fn with_the_whole_store_gone_the_originals_stay_and_work_goes_on() {
-    let (_temp, w, before, after) = killed("restore.committed", 1).await;
+    let (temp, w, before, after) = killed("restore.committed", 1).await;
     fs::remove_dir_all(&w.store_dir).expect("gone");
+    // the next command opens what is there; a handle on what went away is of no use
+    let w = World::existing(temp.path()).await;
     w.capture().await;
     assert_eq!(w.picture(), after);
     // The only copy of what was replaced is still there.

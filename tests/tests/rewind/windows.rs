@@ -6,13 +6,15 @@ use std::time::Duration;
 use backtrail_core::capture::{Late, NewLabel, Request};
 use backtrail_core::error::Kind;
 use backtrail_core::plan::LeftReason;
+use backtrail_core::rewind::RewindScope;
+use backtrail_core::run::Status;
 use backtrail_core::snapshot::chain::load_refs;
 use backtrail_core::snapshot::doc::{BankNote, Snapshot};
 use backtrail_core::snapshot::label::{Boundary, Phase};
 use backtrail_core::snapshot::refs::Missing;
 use backtrail_core::store::{DocKey, Expect, docs};
 
-use crate::world::{Play, World, names, rel};
+use crate::world::{Play, World, names, rel, with_scope};
 
 #[tokio::test]
 async fn res_082_what_changed_while_parked_survives() {
@@ -140,6 +142,58 @@ async fn res_086_a_recorded_gap_refuses_and_a_late_end_goes_by_time() {
     std::thread::sleep(Duration::from_millis(50));
     w.write("mine", "mine");
     w.remove("gone");
+    late(&play, alive).await;
+    play.end(Status::FailedResumable).await;
+    let done = w.rewind_to(&play.id(), "plan").await.expect("rewound");
+    assert_eq!((w.read("run"), w.read("mine")), ("<entity not found>".into(), "mine".into()));
+    assert_eq!(w.read("gone"), "<entity not found>");
+    let left = done.files.restore.expect("files").left_in_place;
+    assert_eq!(left.len(), 2);
+    assert!(left.iter().all(|l| l.reason == LeftReason::Unattributed));
+}
+
+#[tokio::test]
+async fn res_102_an_end_that_was_missed_is_said_and_all_goes_back_when_told() {
+    let w = World::new().await;
+    w.write("kept", "0");
+    let mut play = Play::start(&w).await;
+    w.remove("kept");
+    w.write("run", "run");
+    miss(&w, &play, "post:plan:0").await;
+    play.end(Status::FailedResumable).await;
+    let done = w.rewind_to(&play.id(), "plan").await.expect("rewound");
+    assert_eq!((done.exit_code, done.files.reverted), (3, false));
+    let missed: Vec<&String> = done.files.missed_boundaries.keys().collect();
+    assert_eq!(missed, ["post:plan:0"]);
+    let left = done.files.restore.expect("a comparison").left_in_place;
+    assert_eq!(left.iter().map(|l| l.path.to_string()).collect::<Vec<_>>(), ["kept", "run"]);
+    let done = w.rewind(&play.id(), with_scope("plan", RewindScope::Full)).await.expect("rewound");
+    assert_eq!((done.exit_code, done.files.reverted), (0, true));
+    assert_eq!((w.read("kept"), w.read("run")), ("0".into(), "<entity not found>".into()));
+}
+
+#[tokio::test]
+async fn res_086_what_a_dead_engine_may_not_have_seen_is_named_as_left() {
+    let w = World::new().await;
+    let mut play = Play::start(&w).await;
+    let alive = w.context().clock.now().rfc3339();
+    std::thread::sleep(Duration::from_millis(50));
+    w.write("after", "by whom?");
+    late(&play, alive).await;
+    play.end(Status::FailedResumable).await;
+    let done = w.rewind_to(&play.id(), "plan").await.expect("rewound");
+    assert_eq!(done.files.skip_reason, Some("no-recorded-change"));
+    let left = done.files.restore.expect("a comparison").left_in_place;
+    assert_eq!(left.len(), 1);
+    assert_eq!(
+        (left[0].path.to_string().as_str(), left[0].reason),
+        ("after", LeftReason::Unattributed)
+    );
+    assert_eq!(w.read("after"), "by whom?");
+}
+
+/// The `fail:` of `plan`, captured after its engine had died.
+async fn late(play: &Play<'_>, alive_until: String) {
     let boundary = Boundary {
         phase: Phase::Fail,
         node: Some("plan".into()),
@@ -148,17 +202,27 @@ async fn res_086_a_recorded_gap_refuses_and_a_late_end_goes_by_time() {
         gate: None,
     };
     let label = NewLabel::Named(boundary.label().expect("a label"));
-    let late = Some(Late { alive_until: Some(alive) });
-    let late =
-        play.request(Request { label, boundary: Some(boundary), late, ..Request::default() });
-    assert!(late.await.late);
+    let late = Some(Late { alive_until: Some(alive_until) });
+    let request = Request { label, boundary: Some(boundary), late, ..Request::default() };
+    assert!(play.request(request).await.late);
+}
+
+#[tokio::test]
+async fn res_086_the_snapshot_after_a_missed_end_does_not_make_its_interval_a_parked_one() {
+    let w = World::new().await;
+    w.write("src", "0");
+    let mut play = Play::start(&w).await;
+    w.write("src", "run");
+    play.capture(Phase::Post, "plan", 0).await;
+    w.write("late", "run");
+    miss(&w, &play, "fail:plan:1").await;
+    play.capture(Phase::Resume, "plan", 1).await;
     play.end(backtrail_core::run::Status::FailedResumable).await;
     let done = w.rewind_to(&play.id(), "plan").await.expect("rewound");
-    assert_eq!((w.read("run"), w.read("mine")), ("<entity not found>".into(), "mine".into()));
-    assert_eq!(w.read("gone"), "<entity not found>");
+    assert_eq!((w.read("src"), w.read("late")), ("0".into(), "run".into()));
     let left = done.files.restore.expect("files").left_in_place;
-    assert_eq!(left.len(), 2);
-    assert!(left.iter().all(|l| l.reason == LeftReason::Unattributed));
+    let left: Vec<_> = left.iter().map(|l| (l.path.to_string(), l.reason)).collect();
+    assert_eq!(left, [("late".to_owned(), LeftReason::Unattributed)]);
 }
 
 /// Notes a boundary that could not be captured.

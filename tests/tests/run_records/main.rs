@@ -71,6 +71,11 @@ fn run_rs11_a_requested_cancel_wins() {
 }
 
 #[test]
+fn run_wf17_automation_leaves_what_a_person_must_decide() {
+    each(moves::wf17_automation_leaves_what_a_person_must_decide);
+}
+
+#[test]
 fn run_rs12_a_newer_record_is_only_shown() {
     each(record::rs12_a_newer_record_is_only_shown);
 }

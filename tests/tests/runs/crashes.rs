@@ -143,6 +143,42 @@ edges: [{from: a, to: b}, {from: b, to: c}, {from: c, to: end}]
 }
 
 #[test]
+fn an_overflow_is_remembered_by_the_next_process_of_the_run() {
+    let mut world = World::new();
+    world.flow(
+        "entry: a
+nodes:
+  a: {kind: run, command: 'mkdir many; for i in 1 2 3 4 5 6; do echo $i > many/$i; done; test -e go'}
+  end: {kind: done}
+edges: [{from: a, to: end}]
+",
+    );
+    world.sandbox.env("BACKTRAIL_MAX_FILES", "4");
+    world.run("r1", &[]).expect(1);
+    let kept = world.record("r1")["versioning"].clone();
+    assert_eq!((&kept["state"], &kept["limit"]), (&"overflow".into(), &4.into()), "{kept}");
+    // a resume looks again before it refuses
+    let refused = world.json(&["resume", "r1"]).expect(4);
+    assert_eq!(refused.error_code(), "workspace-safety");
+    // where it may go on without, the same limit and rules are not walked or told again
+    std::fs::remove_dir_all(world.sandbox.path("many")).expect("remove");
+    world.sandbox.write("go", "");
+    let run = world.json(&["resume", "r1", "--capture", "best_effort"]).expect(3).json();
+    assert!(run["coverage"]["missed"].to_string().contains("resume:a:0"), "{run}");
+    assert_eq!(world.record("r1")["versioning"]["state"], "overflow");
+    let told = world.kinds("r1").iter().filter(|k| k.starts_with("capture_overflow")).count();
+    assert_eq!(told, 1);
+    // a capture opens it
+    std::fs::remove_file(world.sandbox.path("go")).expect("remove");
+    std::fs::remove_dir_all(world.sandbox.path("many")).expect("remove");
+    world.run("r2", &[]).expect(1);
+    std::fs::remove_dir_all(world.sandbox.path("many")).expect("remove");
+    world.sandbox.write("go", "");
+    world.json(&["resume", "r2"]).expect(3);
+    world.label("r2", "resume:a:0");
+}
+
+#[test]
 fn run_bd08_a_resume_that_cannot_be_captured_is_refused_unless_forced() {
     let mut world = World::new();
     world.flow(
@@ -164,15 +200,70 @@ edges: [{from: a, to: end}]
 }
 
 #[test]
-fn an_unfinished_restore_is_in_the_way_of_a_run() {
-    let world = World::new();
-    let before = world.sandbox.capture();
-    world.sandbox.write("a.txt", "two\n");
-    let mut command = world.sandbox.command(["restore", &before, "--yes"]);
-    command.env("BACKTRAIL_FAULT", "restore.step:1:kill");
-    assert_eq!(backtrail_tests::cli::finish(command).code, 137);
-    let refused = world.command("r1", &[], &["true"]).expect(4);
-    assert_eq!(refused.error_code(), "recovery-needed");
-    let hint = refused.json()["error"]["hint"].as_str().expect("a hint").to_owned();
-    assert!(hint.contains("--finish") || hint.contains("--roll-back"), "{hint}");
+fn run_bd14_an_unfinished_restore_is_in_the_way_of_a_run() {
+    for point in ["restore.banked", "restore.staged", "restore.step", "restore.applied"] {
+        let world = World::new();
+        world.flow("entry: a\nnodes: {a: {kind: run, command: 'test -e go'}, end: {kind: done}}\nedges: [{from: a, to: end}]\n");
+        world.run("r0", &[]).expect(1);
+        let before = world.sandbox.capture();
+        world.sandbox.write("a.txt", "two\n");
+        world.sandbox.write("go", "");
+        let mut command = world.sandbox.command(["restore", &before, "--yes"]);
+        command.env("BACKTRAIL_FAULT", format!("{point}:1:kill"));
+        assert_eq!(backtrail_tests::cli::finish(command).code, 137, "{point}");
+        let record = world.record("r0");
+        let unfinished = !matches!(point, "restore.banked" | "restore.staged");
+        if !unfinished {
+            // nothing was touched yet, so there is nothing to decide
+            world.sandbox.write("go", "");
+            world.json(&["resume", "r0"]).expect(0);
+            continue;
+        }
+        let files = world.sandbox.tree();
+        let mut hint = String::new();
+        for run in [world.command("r1", &[], &["touch", "made"]), world.json(&["resume", "r0"])] {
+            assert_eq!((run.code, run.error_code().as_str()), (4, "recovery-needed"), "{run}");
+            hint = run.json()["error"]["hint"].as_str().expect("a hint").to_owned();
+        }
+        backtrail_tests::cli::assert_same_tree(&world.sandbox.tree(), &files);
+        assert_eq!(world.record("r0"), record);
+        assert_eq!(world.json(&["runs", "show", "r1"]).code, 6, "no run was made");
+        // the command that it names ends it, and runs go on
+        let named = hint.split('`').find_map(|c| c.strip_prefix("backtrail "));
+        let words: Vec<&str> = named.expect("a command").split_whitespace().collect();
+        world.sandbox.run(&words).expect(0);
+        world.command("r1", &[], &["touch", "made"]).expect(0);
+        world.sandbox.write("go", "");
+        world.json(&["resume", "r0"]).expect(0);
+    }
+}
+
+#[test]
+fn run_bd14_a_status_that_says_done_is_never_ahead_of_the_last_capture() {
+    // whatever takes a directory away once a run is over finds its last state captured
+    for (script, last, status) in [
+        ("echo result > out.txt", "post:main:0", "finished"),
+        ("echo result > out.txt; exit 1", "fail:main:0", "failed_resumable"),
+    ] {
+        for (point, over) in [
+            ("capture.document:2", false),
+            ("capture.refs:2", false),
+            ("run.capture:2", false),
+            ("run.status:1", true),
+        ] {
+            let mut world = World::new();
+            world.sandbox.env("BACKTRAIL_FAULT", format!("{point}:kill"));
+            world.command("r1", &[], &["sh", "-c", script]).expect(137);
+            world.sandbox.env_remove("BACKTRAIL_FAULT");
+            let now = world.status("r1");
+            assert_eq!(now, if over { status } else { "running" }, "{script} {point}");
+            if over {
+                assert_eq!(world.at("r1", last, "out.txt").as_deref(), Some("result\n"));
+                world.sandbox.remove("out.txt");
+                let id = world.id("r1");
+                world.sandbox.run(["restore", last, "--run", &id, "--yes"]).expect(0);
+                assert!(world.sandbox.path("out.txt").exists());
+            }
+        }
+    }
 }

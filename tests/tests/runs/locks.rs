@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::world::{World, end, lives, signal, until};
+use crate::world::{World, end, lives, pid_in, signal, until};
 
 const SLOW: &str = "entry: a
 nodes:
@@ -86,6 +86,44 @@ fn run_lk03_a_child_that_outlives_its_engine_is_in_the_way() {
     assert_eq!(record["checkpoint"]["current"], json!({"iteration": 0, "attempt": 1}));
     world.sandbox.write("go", "");
     world.json(&["resume", "r1"]).expect(0);
+}
+
+#[test]
+fn res_076_nothing_is_put_back_under_a_child_that_still_writes() {
+    let world = World::new();
+    let write = "echo $$ > pid; while :; do echo x >> grows; sleep 0.02; done";
+    let flow = format!(
+        "entry: a
+nodes: {{a: {{kind: run, command: '{write}'}}, end: {{kind: done}}}}
+edges: [{{from: a, to: end}}]
+"
+    );
+    world.flow(&flow);
+    let child = world.start("r1");
+    let node = pid_in(&world, "pid");
+    until("it writes", || world.sandbox.path("grows").exists());
+    signal(child.id(), Signal::KILL);
+    end(child);
+    assert!(lives(node));
+    let id = world.id("r1");
+    let verbs: [&[&str]; 2] = [
+        &["restore", "pre:a:0", "--run", &id, "--yes", "--json"],
+        &["rewind", &id, "--yes", "--json"],
+    ];
+    for verb in verbs {
+        let busy = world.sandbox.run(verb.iter().copied()).expect(5);
+        assert_eq!(busy.json()["error"]["pid"], node, "{busy}");
+    }
+    signal(node, Signal::KILL);
+    gone(node);
+    assert!(world.sandbox.path("grows").exists());
+    // what it wrote behind the engine's last sign of life is not surely the run's
+    world.sandbox.run(verbs[1].iter().copied()).expect(0);
+    assert!(world.sandbox.path("grows").exists());
+    world.sandbox.run(verbs[0].iter().copied()).expect(0);
+    assert!(!world.sandbox.path("grows").exists());
+    world.sandbox.run(["undo", "--yes"]).expect(0);
+    assert!(world.sandbox.path("grows").exists());
 }
 
 #[test]

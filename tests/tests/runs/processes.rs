@@ -4,15 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::world::{World, end, lives, signal, until};
-
-fn pid_in(world: &World, name: &str) -> u32 {
-    let path = world.sandbox.path(name);
-    until("a pid is written", || {
-        std::fs::read_to_string(&path).is_ok_and(|t| t.trim().parse::<u32>().is_ok())
-    });
-    std::fs::read_to_string(&path).expect("read").trim().parse().expect("a pid")
-}
+use crate::world::{World, end, lives, pid_in, signal, until};
 
 #[test]
 fn run_pr01_a_cancel_ends_what_fled_into_its_own_session() {
@@ -100,15 +92,39 @@ edges: [{from: a, to: b}, {from: b, to: end}]
     );
     let child = world.start("r3");
     pid_in(&world, "third");
-    let pausing = world.sandbox.spawn(["pause", "r3", "--json"]);
+    let pausing = world.sandbox.spawn(["pause", "r3", "--reason", "lunch", "--json"]);
     until("it is asked", || !world.record("r3")["pause_requested_at"].is_null());
     std::thread::sleep(Duration::from_millis(700));
     world.sandbox.write("go", "");
     assert_eq!(end(child).expect(9).json()["status"], "paused_operator");
     end(pausing).expect(0);
+    let paused = world.events("r3").into_iter().find(|e| e["type"] == "run_paused");
+    assert_eq!(paused.expect("told")["data"]["reason"], "lunch");
     assert!(!world.sandbox.path("late").exists());
     world.json(&["resume", "r3"]).expect(0);
     assert!(world.sandbox.path("late").exists());
+}
+
+#[test]
+fn a_run_that_does_not_react_is_killed_when_asked() {
+    let world = World::new();
+    world.flow(
+        "entry: a
+nodes: {a: {kind: run, command: 'echo half > half; echo $$ > pid; sleep 600'}, end: {kind: done}}
+edges: [{from: a, to: end}]
+",
+    );
+    let child = world.start("r1");
+    let node = pid_in(&world, "pid");
+    signal(child.id(), Signal::STOP);
+    let busy = world.json(&["cancel", "r1", "--wait", "1s", "--reason", "stuck"]).expect(5);
+    assert!(busy.json()["error"]["hint"].to_string().contains("--kill"), "{busy}");
+    let cancel = ["cancel", "r1", "--wait", "1s", "--kill"];
+    assert_eq!(world.json(&cancel).expect(0).json()["status"], "cancelled");
+    assert_eq!(end(child).code, 137);
+    assert!(!lives(node));
+    assert_eq!(world.record("r1")["error"], "stuck");
+    assert_eq!(world.at("r1", "fail:a:0", "half").as_deref(), Some("half\n"));
 }
 
 #[test]

@@ -205,19 +205,36 @@ fn run_cl06_no_git_no_repository_and_an_empty_directory_are_enough() {
     world.json(&["runs", "delete", "r1", "--yes"]).expect(0);
 }
 
+/// The workflow files of `docs/examples`, and those that a document shows.
+fn documented() -> Vec<(String, String)> {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let read = |file: &Path| std::fs::read_to_string(file).expect("read");
+    let mut out = Vec::new();
+    for entry in std::fs::read_dir(docs.join("examples")).expect("examples") {
+        let file = entry.expect("entry").path();
+        out.push((file.display().to_string(), read(&file)));
+    }
+    let shown = read(&docs.join("workflows.md"));
+    let blocks = shown.split("```yaml\n").skip(1).filter_map(|b| b.split("```").next());
+    out.extend(blocks.map(|b| (String::from("docs/workflows.md"), b.to_owned())));
+    out
+}
+
 #[test]
 fn run_va03_every_example_runs() {
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples");
-    let mut seen = 0;
-    for entry in std::fs::read_dir(examples).expect("examples") {
-        let file = entry.expect("entry").path();
+    let documented = documented();
+    assert!(documented.len() >= 5 && documented.iter().any(|(from, _)| from.ends_with(".md")));
+    for (from, text) in documented {
         let world = World::new();
-        let text = std::fs::read_to_string(&file).expect("read");
-        world.sandbox.run(["run".as_ref(), file.as_os_str(), "--check".as_ref()]).expect(0);
+        let file = world.sandbox.home().join("flow.yaml");
+        std::fs::write(&file, &text).expect("write");
         let name = file.display().to_string();
+        world.sandbox.run(["run", &name, "--check"]).expect(0);
         let mut args = vec!["run", &name, "--json"];
-        if text.contains("task:") {
-            args.extend(["--input", "task=tidy up"]);
+        for (input, value) in [("task:", "task=tidy up"), ("issue:", "issue=7")] {
+            if text.contains(input) {
+                args.extend(["--input", value]);
+            }
         }
         let mut run = world.sandbox.run(&args);
         while run.code == 9 {
@@ -234,10 +251,8 @@ fn run_va03_every_example_runs() {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             run = world.json(&args);
         }
-        assert_eq!(run.code, 0, "{}: {run}", file.display());
-        seen += 1;
+        assert_eq!(run.code, 0, "{from}: {run}");
     }
-    assert!(seen >= 4);
 }
 
 #[test]
@@ -266,4 +281,71 @@ edges: [{from: a, to: b}, {from: b, to: a, when: 'node.iteration < 1', loop: aga
     assert_eq!(kinds.last().map(String::as_str), Some("run_finished"));
     let seqs: Vec<u64> = world.events("r1").iter().filter_map(|e| e["seq"].as_u64()).collect();
     assert!(seqs.windows(2).all(|w| w[0] < w[1]));
+}
+
+#[test]
+fn a_preview_of_a_rewind_shows_what_changes_of_the_record() {
+    let world = World::new();
+    world.flow(
+        "entry: a
+nodes:
+  a: {kind: run, command: 'echo a > made; echo {} > \"$BACKTRAIL_OUTPUT\"', publish: plan}
+  b: {kind: run, command: 'exit 1'}
+  end: {kind: done}
+edges: [{from: a, to: b}, {from: b, to: end}]
+",
+    );
+    world.run("r1", &[]).expect(1);
+    let id = world.id("r1");
+    let before = world.record("r1");
+    let shown = world.sandbox.run(["rewind", &id, "--node", "a", "--dry-run"]).expect(0);
+    let text = format!("{}{}", shown.out(), shown.stderr);
+    let lines = [
+        "record: from node b to a:0",
+        "outputs dropped: a, b",
+        "artifacts superseded: a by version 1",
+    ];
+    assert!(lines.iter().all(|line| text.contains(line)), "{text}");
+    let json = world.json(&["rewind", &id, "--node", "a", "--dry-run"]).expect(0).json();
+    assert_eq!((&json["from_node"], &json["to_node"]), (&"b".into(), &"a".into()), "{json}");
+    assert_eq!(json["tombstoned_artifacts"], serde_json::json!({"a": 1}));
+    assert_eq!(json["dropped_nodes"], serde_json::json!(["a", "b"]));
+    assert_eq!((&json["record"], &json["planned"]), (&"rewound".into(), &true.into()));
+    assert_eq!(world.record("r1"), before);
+    // whoever is asked sees it before the answer
+    let command = world.sandbox.command(["rewind", &id, "--node", "a"]);
+    let asked = backtrail_tests::host::at_terminal(command, "n\n");
+    assert!(lines.iter().all(|line| asked.stderr.contains(line)), "{}", asked.stderr);
+    assert_eq!(world.record("r1"), before);
+}
+
+#[test]
+fn a_command_works_in_the_directory_where_it_is_given() {
+    let mut world = World::new();
+    world.sandbox.write("sub/dir/x", "x\n");
+    world.sandbox.write("kept", "kept\n");
+    let top = world.sandbox.workspace().to_owned();
+    world.sandbox.set_workspace(top.join("sub/dir"));
+    let empties = "rm -rf ./*; echo made > made";
+    let id = world.id("r1");
+    let mut command = world.sandbox.command(["run", "--run-id", &id, "-w"]);
+    command.arg(&top).args(["--", "sh", "-c", empties]).current_dir(top.join("sub/dir"));
+    backtrail_tests::cli::finish(command).expect(0);
+    assert!(top.join("kept").exists() && !top.join("sub/dir/x").exists());
+    assert!(top.join("sub/dir/made").exists() && !top.join("made").exists());
+}
+
+#[test]
+fn a_workflow_that_asks_for_a_worktree_does_not_run_in_the_workspace() {
+    let world = World::new();
+    world.flow(
+        "worktree: auto
+entry: a
+nodes: {a: {kind: run, command: 'echo x > made'}, end: {kind: done}}
+edges: [{from: a, to: end}]
+",
+    );
+    let refused = world.run("r1", &[]).expect(4);
+    assert_eq!(refused.error_code(), "no-worktree");
+    assert!(!world.sandbox.path("made").exists());
 }

@@ -73,6 +73,12 @@ impl World {
         self.json(&["runs", "show", id]).expect(0).json()["run"].clone()
     }
 
+    /// The whole id of a run that is there.
+    #[track_caller]
+    fn whole(&self, id: &str) -> String {
+        self.record(id)["id"].as_str().expect("an id").to_owned()
+    }
+
     #[track_caller]
     pub(crate) fn status(&self, id: &str) -> String {
         self.record(id)["status"].as_str().expect("a status").to_owned()
@@ -113,14 +119,14 @@ impl World {
     /// The bytes that a file has in a boundary; `None` when it is not there.
     pub(crate) fn at(&self, id: &str, label: &str, path: &str) -> Option<String> {
         let snapshot = self.label(id, label);
-        let run = self.sandbox.run(["show", &snapshot, "--cat", path, "--run", &self.id(id)]);
+        let run = self.sandbox.run(["show", &snapshot, "--cat", path, "--run", &self.whole(id)]);
         (run.code == 0).then(|| run.out())
     }
 
     /// The snapshots of a run, oldest first.
     #[track_caller]
     pub(crate) fn snapshots(&self, id: &str) -> Vec<Value> {
-        let list = self.json(&["list", "--run", &self.id(id), "--all"]).expect(0).json();
+        let list = self.json(&["list", "--run", &self.whole(id), "--all"]).expect(0).json();
         let mut rows = list["snapshots"].as_array().expect("snapshots").clone();
         rows.reverse();
         rows
@@ -135,7 +141,7 @@ impl World {
 
 /// Waits until something holds.
 #[track_caller]
-pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
         assert!(began.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
@@ -167,4 +173,12 @@ pub(crate) fn end(child: Child) -> Run {
         stdout: out.stdout,
         stderr: String::from_utf8_lossy(&out.stderr).into_owned(),
     }
+}
+
+pub(crate) fn pid_in(world: &World, name: &str) -> u32 {
+    let path = world.sandbox.path(name);
+    until("a pid is written", || {
+        std::fs::read_to_string(&path).is_ok_and(|t| t.trim().parse::<u32>().is_ok())
+    });
+    std::fs::read_to_string(&path).expect("read").trim().parse().expect("a pid")
 }

@@ -20,6 +20,7 @@ pub(crate) struct Confirm<'a> {
     agreement: &'a Agreement,
     allow_mass_delete: bool,
     shown: Mutex<bool>,
+    also: Mutex<Vec<String>>,
 }
 
 impl<'a> Confirm<'a> {
@@ -30,18 +31,18 @@ impl<'a> Confirm<'a> {
         agreement: &'a Agreement,
         allow_mass_delete: bool,
     ) -> Self {
-        Self { app, target: Some(target), agreement, allow_mass_delete, shown: Mutex::new(false) }
+        Self { target: Some(target), ..Self::of_run(app, agreement, allow_mass_delete) }
     }
 
     /// For an undo or a redo, whose scope is small by nature.
     pub(crate) fn again(app: &'a App, agreement: &'a Agreement) -> Self {
-        let shown = Mutex::new(false);
-        Self { app, target: None, agreement, allow_mass_delete: true, shown }
+        Self::of_run(app, agreement, true)
     }
 
     /// For the files of a run; all of them may be most of the workspace.
     pub(crate) fn of_run(app: &'a App, agreement: &'a Agreement, allow_mass_delete: bool) -> Self {
-        Self { app, target: None, agreement, allow_mass_delete, shown: Mutex::new(false) }
+        let (shown, also) = (Mutex::default(), Mutex::default());
+        Self { app, target: None, agreement, allow_mass_delete, shown, also }
     }
 
     /// True if the plan was shown.
@@ -54,6 +55,9 @@ impl<'a> Confirm<'a> {
             return;
         }
         self.app.out.preview(&plan.preview(self.agreement.full));
+        for line in &*self.also.lock().unwrap_or_else(|e| e.into_inner()) {
+            self.app.out.preview(line);
+        }
         *self.shown.lock().unwrap_or_else(|e| e.into_inner()) = true;
     }
 
@@ -77,6 +81,10 @@ impl Hooks for Confirm<'_> {
         if !self.app.out.is_json() {
             plan.preview(self.agreement.full).lines().for_each(|line| self.app.out.line(line));
         }
+    }
+
+    fn also(&self, lines: &[String]) {
+        *self.also.lock().unwrap_or_else(|e| e.into_inner()) = lines.to_vec();
     }
 
     async fn confirm(&self, plan: &Plan, identity: Identity) -> Result<()> {

@@ -5,7 +5,6 @@ use backtrail_core::run::Run;
 
 use crate::context::App;
 use crate::exit::Code;
-use crate::output::format;
 
 /// Prints it; the code to end with. `shown`: the plan was printed already.
 pub(crate) fn result(app: &App, run: &Run, done: &RewindResult, shown: bool) -> Code {
@@ -36,16 +35,8 @@ fn print(app: &App, run: &Run, done: &RewindResult, shown: bool) {
         let what = if found.workflow { "the workflow itself" } else { "the nodes" };
         app.out.notice(format!("edited: {what} {}; {}", found.nodes.join(", "), found.note));
     }
-    let lists = [
-        ("outputs dropped", done.dropped_nodes()),
-        ("child runs let go", done.orphaned_child_runs()),
-    ];
-    for (what, names) in lists.into_iter().filter(|(_, names)| !names.is_empty()) {
-        app.out.summary(format!("{what}: {}", names.join(", ")));
-    }
-    if !done.retired_interactions().is_empty() {
-        let asked = done.retired_interactions().len() as u64;
-        app.out.summary(format!("{} not asked any more", format::count(asked, "question")));
+    if !shown {
+        done.record_lines().into_iter().for_each(|line| app.out.summary(line));
     }
     match (&done.files.restore, done.files.skip_reason) {
         (_, Some("scope-none")) => app.out.summary("files: kept"),
@@ -57,8 +48,19 @@ fn print(app: &App, run: &Run, done: &RewindResult, shown: bool) {
     if left > 0 {
         app.out.summary(format!("left in place: {left} (not the run's)"));
     }
+    for path in done.files.mixed.iter().take(20) {
+        let whose = "was changed while the run was parked and by the run later";
+        app.out.warn(&format!("{path} {whose}: both go back, and the bank holds what was there"));
+    }
     for path in done.files.uncovered_paths.iter().take(20) {
         app.out.warn(&format!("{path} was not covered at some time, so it is left as it is"));
+    }
+    if let Some((label, reason)) = done.files.missed_boundaries.iter().next() {
+        app.out.warn(&format!(
+            "{label} was not captured ({reason}): what the run changed then is left as it is; \
+             everything goes back with: backtrail rewind {} --restore-scope full",
+            done.run_id
+        ));
     }
     if done.record_rewound() && !done.planned {
         app.out.notice(format!("the run is parked; go on with: backtrail resume {}", done.run_id));

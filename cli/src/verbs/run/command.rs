@@ -1,16 +1,20 @@
 //! `run -- CMD`: one command as a workflow of its own.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use backtrail_core::error::{Error, Result};
+use backtrail_core::fsx;
 use backtrail_core::process::Tee;
 use backtrail_core::workflow::drive::{Report, Streams};
+use backtrail_core::workspace::Root;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use super::Source;
-use crate::context::App;
+use crate::context::{App, quoted};
 use crate::exit::Code;
 use crate::settings;
 
@@ -51,7 +55,7 @@ enum Tty {
 
 impl Options {
     /// The workflow of a command.
-    pub(super) fn source(&self, argv: &[OsString]) -> Result<Source> {
+    pub(super) fn source(&self, argv: &[OsString], root: &Root) -> Result<Source> {
         let mut command = Vec::new();
         for word in argv {
             let word = word.to_str().ok_or_else(|| {
@@ -61,10 +65,11 @@ impl Options {
             command.push(Value::from(literal(word)));
         }
         let mut node = json!({ "kind": "run", "command": command });
-        if let Some(timeout) = &self.timeout {
-            settings::duration(timeout)
-                .map_err(|why| Error::invalid(format!("bad value for --timeout: {why}")))?;
-            node["timeout"] = json!(timeout);
+        if let Some(cwd) = below(root)? {
+            node["cwd"] = json!(literal(&cwd));
+        }
+        if self.timeout()?.is_some() {
+            node["timeout"] = json!(self.timeout);
         }
         if let Some(retries) = self.retries {
             node["retry"] = json!({ "max": retries });
@@ -80,6 +85,20 @@ impl Options {
         // JSON is YAML
         let bytes = format!("{workflow:#}\n").into_bytes();
         Ok(Source { name: String::from("command"), path: None, bytes })
+    }
+
+    /// How long the command may take.
+    pub(super) fn timeout(&self) -> Result<Option<Duration>> {
+        let timeout = self.timeout.as_deref().map(settings::duration).transpose();
+        timeout.map_err(|why| Error::invalid(format!("bad value for --timeout: {why}")))
+    }
+
+    pub(super) fn node(&self) -> &str {
+        &self.node
+    }
+
+    pub(super) fn retries(&self) -> Option<u32> {
+        self.retries
     }
 
     pub(super) fn keep_children(&self) -> bool {
@@ -108,9 +127,32 @@ impl Options {
 
     /// The command's own exit code, when it is asked for.
     pub(super) fn code(&self, report: &Report) -> Option<Code> {
-        let code = report.child_exit.filter(|_| self.child_exit)?;
+        self.child_code(report.child_exit)
+    }
+
+    /// The same of an exit code.
+    pub(super) fn child_code(&self, child_exit: Option<i32>) -> Option<Code> {
+        let code = child_exit.filter(|_| self.child_exit)?;
         u8::try_from(code).ok().map(Code)
     }
+}
+
+/// The current directory, when it lies below the root: a command works where it is given,
+/// and `rm *` in a subdirectory must not meet the root.
+pub(super) fn below(root: &Root) -> Result<Option<String>> {
+    // with --workspace there need be none
+    let Ok(here) = crate::env::current_dir() else { return Ok(None) };
+    let real = |path: &Path| fsx::canonical(path).unwrap_or_else(|_| path.to_owned());
+    let (root, here) = (real(&root.path), real(&here));
+    let Ok(below) = here.strip_prefix(&root) else { return Ok(None) };
+    if below.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    let text = below.to_str().ok_or_else(|| {
+        Error::invalid(format!("{} is not UTF-8", quoted(&here)))
+            .with_hint("run the command from another directory")
+    })?;
+    Ok(Some(text.to_owned()))
 }
 
 /// Text that a template leaves as it is.

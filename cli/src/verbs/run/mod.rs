@@ -2,6 +2,7 @@
 
 mod command;
 pub(crate) mod given;
+mod inside;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,12 +13,13 @@ use backtrail_core::run::{NewRun, RunRecord, launch_env};
 use backtrail_core::tasks::blocking;
 use backtrail_core::workflow::check::{Checked, check};
 use backtrail_core::workflow::drive::{self, Launch, NodeLine, Streams, Watcher};
+use backtrail_core::workflow::file::Definition;
 use backtrail_core::workflow::file::MAX_BYTES;
-use backtrail_core::workflow::file::definition::CaptureMode;
+use backtrail_core::workflow::file::definition::{CaptureMode, WorktreeMode};
 use clap::ValueEnum;
 use serde_json::Value;
 
-use crate::context::{App, quoted};
+use crate::context::{App, Place, quoted};
 use crate::detach::{self, Detach, PidFile};
 use crate::exit::{self, Code};
 use crate::running::{Way, node_line};
@@ -34,6 +36,7 @@ Examples:
   backtrail run flow.yaml --input task='fix the tests'
   backtrail run flow.yaml --check
   backtrail run -- make test
+  backtrail run --in $R --node build -- make
   backtrail run --child-exit --timeout 20m -- agent --task 'fix the tests'"
 )]
 pub(crate) struct Args {
@@ -50,6 +53,14 @@ pub(crate) struct Args {
     apart: Detach,
     #[command(flatten)]
     one: command::Options,
+    /// Execute the command as a step of this run, which another runtime drives
+    #[arg(
+        long = "in",
+        value_name = "RUN",
+        requires = "command",
+        help_heading = "Options of a single command"
+    )]
+    inside: Option<String>,
     /// An input; K=@FILE reads a file, @@ is a literal @
     #[arg(long = "input", value_name = "K=V", requires = "file")]
     inputs: Vec<String>,
@@ -112,27 +123,32 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     if args.apart.detach {
         return detach::start(app).await;
     }
-    let source = match &args.file {
-        Some(file) => Source {
-            name: file.display().to_string(),
-            path: Some(crate::env::absolute(file)?),
-            bytes: read_file(file, MAX_BYTES as u64 + 1).await?,
-        },
-        None => args.one.source(&args.command)?,
+    if let Some(run) = &args.inside {
+        inside::check(&args.one)?;
+        return inside::run(app, run, &args.one, &args.command).await;
+    }
+    let here = match &args.file {
+        Some(_) => None,
+        None => Some(app.place(false).await?),
     };
+    let source = args.source(here.as_ref()).await?;
     let checked = check(&source.name, &source.bytes);
     if args.check {
         return Ok(print_findings(app, &checked));
     }
     let definition = runnable(app, &source.name, &checked)?;
+    check_worktree(&definition)?;
     let mut given = given::object_file(args.inputs_file.as_deref()).await?;
     given.extend(given::inputs(&definition, &args.inputs).await?);
     let inputs = drive::check_inputs(&definition, &given)?;
     let vars = given::vars(&definition, &args.vars).await?;
     let limits = args.raises.limits()?;
-    let place = app.place(false).await?;
+    let place = match here {
+        Some(here) => here,
+        None => app.place(false).await?,
+    };
     app.recover_by_policy(&place).await?;
-    app.reconcile_here(&place).await?;
+    app.reconcile_here(&place, args.share_workspace || parent(app).is_some()).await?;
     let lines = Arc::new(Lines::new(args.file.is_some(), args.apart));
     let way = Way {
         share_workspace: args.share_workspace,
@@ -160,7 +176,30 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     Ok(args.one.code(&report).unwrap_or(code))
 }
 
+/// No run works in the person's own checkout that was to have one of its own.
+fn check_worktree(definition: &Definition) -> Result<()> {
+    if definition.worktree != WorktreeMode::Auto {
+        return Ok(());
+    }
+    let text = "the workflow asks for a worktree of its own, which this build cannot make";
+    Err(Error::refused("no-worktree", text)
+        .with_hint("without `worktree: auto` it works in the workspace itself"))
+}
+
 impl Args {
+    /// What is to be executed. `here` is where a command works.
+    async fn source(&self, here: Option<&Place>) -> Result<Source> {
+        if let Some(here) = here {
+            return self.one.source(&self.command, here.root()?);
+        }
+        let file = self.file.as_ref().ok_or_else(|| Error::invalid("a file is needed"))?;
+        Ok(Source {
+            name: file.display().to_string(),
+            path: Some(crate::env::absolute(file)?),
+            bytes: read_file(file, MAX_BYTES as u64 + 1).await?,
+        })
+    }
+
     fn streams(&self, app: &App) -> Streams {
         // nobody reads what a detached command prints
         match self.file.is_some() || self.apart.detached {
@@ -171,13 +210,13 @@ impl Args {
 }
 
 /// What the record keeps of the environment.
-fn environment(app: &App) -> std::collections::BTreeMap<String, String> {
+pub(crate) fn environment(app: &App) -> std::collections::BTreeMap<String, String> {
     let all = app.env.all();
     launch_env(all.iter().filter_map(|(n, v)| Some((n.to_str()?, v.to_str()?))))
 }
 
 /// The run whose node started this command.
-fn parent(app: &App) -> Option<String> {
+pub(crate) fn parent(app: &App) -> Option<String> {
     app.env.raw("BACKTRAIL_RUN_ID").and_then(|id| id.to_str()).map(str::to_owned)
 }
 
@@ -222,11 +261,7 @@ fn print_findings(app: &App, checked: &Checked) -> Code {
 }
 
 /// The workflow, when it has no error; warnings are told.
-pub(crate) fn runnable(
-    app: &App,
-    name: &str,
-    checked: &Checked,
-) -> Result<Arc<backtrail_core::workflow::file::Definition>> {
+pub(crate) fn runnable(app: &App, name: &str, checked: &Checked) -> Result<Arc<Definition>> {
     if !app.out.is_json() && !checked.report.findings().is_empty() {
         app.out.notice(checked.report.human().trim_end());
     }

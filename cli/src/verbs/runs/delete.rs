@@ -1,7 +1,7 @@
 //! `runs delete`: delete runs for good.
 
 use backtrail_core::error::{Error, Result};
-use backtrail_core::process::{Scratch, Survivor, survivors};
+use backtrail_core::process::{RunKey, Scratch, Survivor, survivors};
 use backtrail_core::run::{DeleteOptions, Deleted, Run, Status};
 use backtrail_core::tasks::blocking;
 use serde_json::{Value, json};
@@ -81,12 +81,13 @@ fn check(run: &Run, args: &Args) -> Result<()> {
 }
 
 async fn delete(app: &App, place: &Place, run: &Run) -> Result<Deleted> {
-    let (places, name) = (app.scratch_places(place), run.id().to_string());
+    let key = RunKey::new(run.id(), &place.store.info());
+    let (places, name) = (app.scratch_places(place), key.scratch());
     let alive = blocking({
         let (places, name) = (places.clone(), name.clone());
         move || {
             let scratch = Scratch::find(&places, &name)?;
-            Ok(survivors(scratch.as_ref().map(Scratch::dir), &name)?.into_iter().next())
+            Ok(survivors(scratch.as_ref().map(Scratch::dir), &key)?.into_iter().next())
         }
     });
     let live_child = alive.await?.map(|survivor| match survivor {

@@ -108,14 +108,20 @@ impl Filter {
 }
 
 async fn print(app: &App, runs: &RunStore, run: &Run) -> Result<()> {
-    let gone = *run.status() == Status::Running && runs.liveness(run).await? == Liveness::OwnerGone;
+    let liveness = match run.status() {
+        Status::Running => runs.liveness(run).await?,
+        _ => Liveness::Idle,
+    };
+    let gone = liveness == Liveness::OwnerGone;
+    let stale = liveness == Liveness::Open { stale: true };
     let record = &run.record;
     if app.out.is_json() {
-        app.out.json(&row(run, gone));
+        app.out.json(&row(run, gone, stale));
         return Ok(());
     }
     let (paint, word) = match run.status() {
         Status::Running if gone => (Paint::Warn, String::from("running (owner gone)")),
+        Status::Running if stale => (Paint::Warn, String::from("running (stale)")),
         Status::Finished => (Paint::Good, run.status().to_string()),
         Status::Failed | Status::FailedResumable | Status::Cancelled => {
             (Paint::Bad, run.status().to_string())
@@ -134,7 +140,7 @@ async fn print(app: &App, runs: &RunStore, run: &Run) -> Result<()> {
     Ok(())
 }
 
-fn row(run: &Run, owner_gone: bool) -> Value {
+fn row(run: &Run, owner_gone: bool, stale: bool) -> Value {
     let record = &run.record;
     json!({
         "id": run.id(),
@@ -142,6 +148,7 @@ fn row(run: &Run, owner_gone: bool) -> Value {
         "workflow_name": record.workflow_name,
         "status": run.status(),
         "owner_gone": owner_gone,
+        "stale": stale,
         "failure_code": record.failure_code(),
         "node_id": record.checkpoint().map(|c| c.node_id.as_str()),
         "created_at": record.created_at,

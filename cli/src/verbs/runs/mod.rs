@@ -1,7 +1,11 @@
 //! `runs`: the records of runs.
 
 mod artifacts;
+mod begin;
+mod boundary;
 mod delete;
+pub(crate) mod end;
+mod event;
 mod list;
 mod prune;
 mod reconcile;
@@ -38,6 +42,27 @@ enum Verb {
     Prune(prune::Args),
     /// Put runs in order whose process is gone
     Reconcile(reconcile::Args),
+    /// Begin a run that a shell or another runtime drives
+    Begin(begin::Args),
+    /// Say that a step of such a run begins or ends
+    Boundary(boundary::Args),
+    /// Tell such a run what was done
+    Event(event::Args),
+    /// Say that such a run is over
+    End(end::Args),
+}
+
+impl Args {
+    /// True for a command that an agent's hook calls.
+    pub(crate) fn is_hook(&self) -> bool {
+        match &self.verb {
+            Verb::Begin(args) => args.flag.hook,
+            Verb::Boundary(args) => args.flag.hook,
+            Verb::Event(args) => args.flag.hook,
+            Verb::End(args) => args.flag.hook,
+            _ => false,
+        }
+    }
 }
 
 /// Does it.
@@ -49,5 +74,9 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
         Verb::Delete(args) => delete::run(app, args).await,
         Verb::Prune(args) => prune::run(app, args).await,
         Verb::Reconcile(args) => reconcile::run(app, args).await,
+        Verb::Begin(args) => begin::run(app, args).await,
+        Verb::Boundary(args) => boundary::run(app, args).await,
+        Verb::Event(args) => event::run(app, args).await,
+        Verb::End(args) => end::run(app, args).await,
     }
 }

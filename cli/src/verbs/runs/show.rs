@@ -1,15 +1,19 @@
 //! `runs show`: one run with everything about it.
 
+use std::path::PathBuf;
+
 use backtrail_core::error::Result;
-use backtrail_core::run::{Liveness, OpenQuestion, Run, RunStore, Status};
+use backtrail_core::fsx::Dir;
+use backtrail_core::run::{Liveness, OpenQuestion, Run, RunStore, Status, read_pid};
 use backtrail_core::snapshot::chain::load_refs;
 use backtrail_core::snapshot::refs::Refs;
+use backtrail_core::tasks::blocking;
 use serde_json::{Value, json};
 
 use crate::context::App;
 use crate::exit::{self, Code};
 use crate::output::{Paint, format};
-use crate::running::printable;
+use crate::running::{is_external, printable};
 
 /// Arguments of `runs show`.
 #[derive(clap::Args)]
@@ -28,6 +32,8 @@ struct Shown {
     refs: Refs,
     question: Option<OpenQuestion>,
     log_bytes: u64,
+    /// What the `.pid` of a detached run says.
+    pid: Option<u32>,
 }
 
 /// Shows.
@@ -39,6 +45,7 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
         refs: load_refs(&*place.store, &place.chain).await?.refs,
         question: open(&runs, &run).await?,
         log_bytes: runs.log_size(run.id()).await?,
+        pid: pid(app, place.store.info().local_dir, run.id().to_string()).await,
         run,
     };
     if app.out.is_json() {
@@ -47,6 +54,22 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
         print(app, &shown);
     }
     Ok(exit::COMPLETE)
+}
+
+/// The `.pid`; one that cannot be read is warned about.
+async fn pid(app: &App, store: Option<PathBuf>, run: String) -> Option<u32> {
+    let dir = store?.join("runs").join(run);
+    let read = blocking(move || match Dir::open(&dir) {
+        Ok(dir) => read_pid(&dir),
+        Err(_) => Ok(None), // its record may be elsewhere
+    });
+    match read.await {
+        Ok(pid) => pid,
+        Err(e) => {
+            app.out.warn(e.message());
+            None
+        }
+    }
 }
 
 async fn open(runs: &RunStore, run: &Run) -> Result<Option<OpenQuestion>> {
@@ -59,7 +82,16 @@ async fn open(runs: &RunStore, run: &Run) -> Result<Option<OpenQuestion>> {
 /// What a person would type next.
 fn next(shown: &Shown) -> Option<String> {
     let id = shown.run.id();
+    let stopped = matches!(shown.liveness, Liveness::Open { .. } | Liveness::OwnerGone);
     match shown.run.status() {
+        Status::Running if is_external(&shown.run) && stopped => {
+            Some(format!("backtrail runs end {id} --status finished"))
+        }
+        Status::PausedOperator | Status::FailedResumable | Status::Cancelled
+            if is_external(&shown.run) =>
+        {
+            Some(format!("backtrail runs boundary {id} enter NODE"))
+        }
         Status::PausedWaitingHuman => Some(format!("backtrail answer {id}")),
         Status::PausedOperator | Status::FailedResumable | Status::Cancelled => {
             Some(format!("backtrail resume {id}"))
@@ -91,6 +123,7 @@ fn document(shown: &Shown) -> Value {
     json!({
         "run": shown.run.record,
         "owner_gone": shown.liveness == Liveness::OwnerGone,
+        "stale": shown.liveness == Liveness::Open { stale: true },
         "holder": match &shown.liveness {
             Liveness::Held(holder) => json!(holder),
             _ => Value::Null,
@@ -100,6 +133,7 @@ fn document(shown: &Shown) -> Value {
         "missed": shown.refs.missing,
         "question": question,
         "log_bytes": shown.log_bytes,
+        "pid": shown.pid,
         "next": next(shown),
     })
 }
@@ -109,7 +143,11 @@ fn print(app: &App, shown: &Shown) {
     let row = |name: &str, value: &str| app.out.line(format!("{name:<10} {}", printable(value)));
     app.out.line(format!("{:<10} {}", "run", app.out.paint(Paint::Id, shown.run.id().as_str())));
     row("name", &record.name);
-    let gone = if shown.liveness == Liveness::OwnerGone { " (owner gone)" } else { "" };
+    let gone = match shown.liveness {
+        Liveness::OwnerGone => " (owner gone)",
+        Liveness::Open { stale: true } => " (stale)",
+        _ => "",
+    };
     row("status", &format!("{}{gone}", shown.run.status()));
     if let Some(code) = record.failure_code() {
         row("code", code.as_str());

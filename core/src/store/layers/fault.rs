@@ -324,6 +324,9 @@ impl Store for FaultStore {
     fn read_events(&self, run: &RunId, from: u64) -> BoxStream<'_, Result<EventRecord>> {
         self.rows(Call::ReadEvents, self.inner.read_events(run, from))
     }
+    async fn events_end(&self, run: &RunId) -> Result<u64> {
+        self.run(Call::ReadEvents, self.inner.events_end(run)).await
+    }
     fn follow_events(&self, run: &RunId, from: u64) -> BoxStream<'_, Result<EventRecord>> {
         self.rows(Call::FollowEvents, self.inner.follow_events(run, from))
     }

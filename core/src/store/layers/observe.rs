@@ -215,6 +215,10 @@ impl Store for Observe {
     fn read_events(&self, run: &RunId, from: u64) -> BoxStream<'_, Result<EventRecord>> {
         self.rows(Call::ReadEvents, self.inner.read_events(run, from), |e| e.body.len())
     }
+    async fn events_end(&self, run: &RunId) -> Result<u64> {
+        self.counts.called(Call::ReadEvents, 0, 0);
+        self.counts.done(Call::ReadEvents, self.inner.events_end(run).await)
+    }
     fn follow_events(&self, run: &RunId, from: u64) -> BoxStream<'_, Result<EventRecord>> {
         self.rows(Call::FollowEvents, self.inner.follow_events(run, from), |e| e.body.len())
     }

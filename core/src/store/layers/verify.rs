@@ -220,6 +220,9 @@ impl Store for Verify {
         });
         ordered.boxed()
     }
+    async fn events_end(&self, run: &RunId) -> Result<u64> {
+        self.inner.events_end(run).await
+    }
     fn follow_events(&self, run: &RunId, from: u64) -> BoxStream<'_, Result<EventRecord>> {
         self.inner.follow_events(run, from)
     }

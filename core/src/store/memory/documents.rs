@@ -107,7 +107,7 @@ impl MemoryStore {
         let below = below.filter(|(_, s)| prefix.holds(&s.key));
         let listed = |s: &Stored| Listed::Doc {
             key: s.key.clone(),
-            version: s.doc.version.clone(),
+            version: Some(s.doc.version.clone()),
             age: s.at.elapsed(),
         };
         below.take(PAGE).map(|(key, s)| (key.clone(), listed(s))).collect()

@@ -120,6 +120,14 @@ impl MemoryStore {
         })
     }
 
+    pub(super) fn next_event(&self, run: &RunId) -> Result<u64> {
+        let state = self.backing.state();
+        match state.events.get(run) {
+            Some(log) => Ok(log.next),
+            None => state.check_run(run, false).map(|()| 0),
+        }
+    }
+
     /// A page of events from number `from`.
     fn event_page(&self, run: &RunId, from: u64) -> Result<Vec<EventRecord>> {
         let state = self.backing.state();

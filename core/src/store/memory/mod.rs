@@ -217,6 +217,10 @@ impl Store for MemoryStore {
     fn read_events(&self, run: &RunId, from: u64) -> BoxStream<'_, Result<EventRecord>> {
         self.event_stream(run.clone(), from, false)
     }
+    async fn events_end(&self, run: &RunId) -> Result<u64> {
+        pause().await;
+        self.next_event(run)
+    }
     fn follow_events(&self, run: &RunId, from: u64) -> BoxStream<'_, Result<EventRecord>> {
         self.event_stream(run.clone(), from, true)
     }

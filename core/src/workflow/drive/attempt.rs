@@ -11,8 +11,8 @@ use super::{Place, Streams};
 use crate::error::{Error, Result};
 use crate::fsx;
 use crate::process::{
-    self, Alive, Asked, AttemptFiles, Cause, End, Environment, Identity, Reported, RunLog, Scratch,
-    Stdio, Stop, Tee, Variables,
+    self, Alive, Asked, AttemptFiles, Cause, End, Environment, Identity, Reported, RunKey, RunLog,
+    Scratch, Stdio, Stop, Tee, Variables,
 };
 use crate::run::FailureCode;
 use crate::tasks::blocking;
@@ -22,8 +22,7 @@ use crate::workflow::machine::{Execution, Outcome};
 /// What all attempts of a drive share.
 pub(super) struct Bench {
     pub(super) place: Place,
-    /// The run's id.
-    pub(super) run: String,
+    pub(super) run: RunKey,
     pub(super) scratch: Arc<Scratch>,
     pub(super) alive: Alive,
     pub(super) log: Arc<RunLog>,

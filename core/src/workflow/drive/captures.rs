@@ -10,13 +10,13 @@ use tokio::time::{sleep, timeout};
 
 use super::Place;
 use super::report::{Coverage, Report};
-use crate::capture::{Alias, CoverageSummary, NewLabel, Recorder, Request};
+use crate::capture::{self, Alias, CoverageSummary, Kept, NewLabel, Recorder, Request};
 use crate::clock::{Cancel, Context};
 use crate::diff::{Side, Stored, delta};
 use crate::error::{Error, Result};
 use crate::fsx;
 use crate::ids::{Chain, Digest, SnapshotId};
-use crate::run::Versioning;
+use crate::run::{EngineEvent, Run, RunStore, Versioning};
 use crate::snapshot::chain::{self, History};
 use crate::snapshot::doc::{Delta, Snapshot};
 use crate::snapshot::label::{Boundary, Label};
@@ -30,10 +30,15 @@ const HURRIED: Duration = Duration::from_secs(3);
 /// The most of a rule file that is looked at to tell whether it changed.
 const MAX_RULES: u64 = 1 << 20;
 
+/// What the record says of an overflow.
+const LIMIT: &str = "limit";
+const RULE_DIGEST: &str = "rule_digest";
+
 /// What became of a boundary.
 pub(super) enum Took {
-    /// It is captured.
-    Captured,
+    /// It is captured. An unchanged workspace added no snapshot: its label is still to be
+    /// set.
+    Captured(Option<Alias>),
     /// This run is not captured.
     Off,
     /// It is missed, for this reason.
@@ -56,20 +61,37 @@ pub(super) struct Captures {
     /// Over the file limit under these rules.
     overflow: Option<Digest>,
     changed: Option<Delta>,
+    /// The last capture left its label to us.
+    unlabelled: bool,
+    /// Whether captures leave labels to us.
+    leaves: bool,
     /// True once a signal came.
     hurry: watch::Receiver<bool>,
     versioning: Versioning,
+    /// One capture follows the other.
+    kept: Kept,
 }
 
 impl Captures {
-    /// The captures of a run. Once `hurry` says true, a capture gets little time.
+    /// The captures of a run. Once `hurry` says true, a capture gets little time. A
+    /// workspace that an earlier process of the run found over the limit, as `before` says,
+    /// is so still while limit and rules are the same.
     pub(super) fn new(
         place: Arc<Place>,
         chain: Chain,
         mode: CaptureMode,
         hurry: watch::Receiver<bool>,
+        before: Option<&Versioning>,
     ) -> Self {
         let state = if mode == CaptureMode::Off { "off" } else { "on" };
+        let now = Versioning { state: state.to_owned(), ..Versioning::default() };
+        let before = before.filter(|b| state == "on" && b.state == "overflow");
+        let overflow = before.and_then(|b| latch(b, place.capture.observe.max_files));
+        let versioning = match (before, overflow) {
+            (Some(latched), Some(_)) => latched.clone(),
+            (Some(opened), None) => partial(opened),
+            (None, _) => now,
+        };
         Self {
             place,
             chain,
@@ -80,11 +102,19 @@ impl Captures {
             coverage: None,
             untold: Vec::new(),
             missed: Vec::new(),
-            overflow: None,
+            overflow,
             changed: None,
+            unlabelled: false,
+            leaves: false,
             hurry,
-            versioning: Versioning { state: state.to_owned(), ..Versioning::default() },
+            versioning,
+            kept: Kept::default(),
         }
+    }
+
+    /// Labels of captures that add no snapshot are left to the caller.
+    pub(super) fn leaving_labels(self) -> Self {
+        Self { leaves: true, ..self }
     }
 
     pub(super) fn mode(&self) -> CaptureMode {
@@ -108,26 +138,31 @@ impl Captures {
         let Place { runs, ctx, root, capture, .. } = &*self.place;
         let ctx = Context { cancel, ..ctx.clone() };
         let (store, chain) = (runs.store().clone(), self.chain.clone());
-        Recorder::open(store, ctx, root.clone(), chain, capture.clone())
+        let settings = capture::Settings { kept: Some(self.kept.clone()), ..capture.clone() };
+        Recorder::open(store, ctx, root.clone(), chain, settings)
     }
 
-    /// Captures a boundary.
-    pub(super) async fn capture(&mut self, boundary: &Boundary) -> Took {
+    /// Captures a boundary. One without which nothing goes on is worth a walk of a
+    /// workspace that was over the limit.
+    pub(super) async fn capture(&mut self, boundary: &Boundary, must: bool) -> Took {
         if self.mode == CaptureMode::Off {
             return Took::Off;
         }
         let Some(label) = boundary.label() else { return Took::Off };
         self.changed = None;
-        let taken = match self.latched().await {
+        let must = must && self.mode == CaptureMode::Required;
+        let latched = if must { None } else { self.latched().await };
+        let taken = match latched {
             Some(e) => Err(e),
             None => self.take(boundary, label.clone()).await,
         };
         match taken {
             Ok(snapshot) => {
+                self.open_latch();
                 self.last = Some(snapshot.id.clone());
                 self.first.get_or_insert_with(|| snapshot.clone());
                 self.newest = Some(snapshot);
-                Took::Captured
+                Took::Captured(self.unlabelled.then(|| self.alias(boundary, false)).flatten())
             }
             Err(e) => {
                 self.last = None;
@@ -141,6 +176,7 @@ impl Captures {
         let request = Request {
             label: NewLabel::Named(label),
             move_label: true,
+            leave_label: self.leaves,
             boundary: Some(boundary.clone()),
             locked: true,
             ..Request::default()
@@ -169,6 +205,7 @@ impl Captures {
             }
         };
         let captured = done?;
+        self.unlabelled = !captured.created && request.leave_label;
         self.changed = captured.changed_files;
         self.coverage = Some(captured.coverage);
         captured.snapshot.ok_or_else(|| Error::failed("internal", "a capture made no snapshot"))
@@ -184,7 +221,8 @@ impl Captures {
         Ok(())
     }
 
-    async fn miss(&mut self, label: Label, e: &Error) {
+    /// Notes that a boundary is missed.
+    pub(super) async fn miss(&mut self, label: Label, e: &Error) {
         let overflow = e.code() == "too-many-files";
         self.missed.push(label.to_string());
         self.untold.push((label, e.message().to_owned()));
@@ -193,8 +231,8 @@ impl Captures {
         if overflow {
             let rules = self.rules().await;
             let extra = serde_json::json!({
-                "limit": self.place.capture.observe.max_files,
-                "rule_digest": rules.hex(),
+                LIMIT: self.place.capture.observe.max_files,
+                RULE_DIGEST: rules.hex(),
             });
             self.overflow = Some(rules);
             self.versioning = Versioning {
@@ -208,6 +246,46 @@ impl Captures {
         }
     }
 
+    /// What is told of a boundary that was missed, once the limit of files apart, which
+    /// was known when it was `known` before: a warning and the events.
+    pub(super) fn told(
+        &self,
+        label: String,
+        e: &Error,
+        known: bool,
+    ) -> (Option<String>, Vec<EngineEvent>) {
+        let over = e.code() == "too-many-files";
+        let fresh = !(over && known);
+        let warning = fresh.then(|| format!("{label} was not captured: {}", e.message()));
+        let mut events = Vec::new();
+        if over && fresh {
+            let count = e.details().get("files").and_then(serde_json::Value::as_u64);
+            let limit = self.place.capture.observe.max_files;
+            let count = count.unwrap_or(limit + 1);
+            events.push(EngineEvent::CaptureOverflow { limit, count });
+        }
+        events.push(EngineEvent::CaptureFailed { label, error: e.message().to_owned() });
+        (warning, events)
+    }
+
+    /// Writes down how well the workspace is recorded, when that changed.
+    pub(super) async fn save_versioning(&self, runs: &RunStore, run: &mut Run) -> Result<()> {
+        let now = self.versioning.clone();
+        let kept = run.record.versioning.clone();
+        if kept.as_ref() == Some(&now) || kept.is_none() && now.state == "on" {
+            return Ok(());
+        }
+        // what an earlier process missed stays missed
+        if kept.is_some_and(|k| k.state != "on") && now.state == "on" {
+            return Ok(());
+        }
+        runs.patch(run, |record| {
+            record.versioning = Some(now.clone());
+            Ok(())
+        })
+        .await
+    }
+
     /// The error of a workspace that was over the limit, while its rules are the same:
     /// the walk is not paid again.
     async fn latched(&mut self) -> Option<Error> {
@@ -216,10 +294,14 @@ impl Captures {
             let text = "the workspace holds more files than the limit; its rules have not changed";
             return Some(Error::refused("too-many-files", text));
         }
-        self.overflow = None;
-        self.versioning.state = String::from("partial");
-        self.versioning.extra.clear();
+        self.open_latch();
         None
+    }
+
+    fn open_latch(&mut self) {
+        if self.overflow.take().is_some() {
+            self.versioning = partial(&self.versioning);
+        }
     }
 
     /// A digest of the rule files at the root.
@@ -242,6 +324,17 @@ impl Captures {
     pub(super) fn alias(&self, boundary: &Boundary, keep: bool) -> Option<Alias> {
         let snapshot = self.last.clone()?;
         Some(Alias { boundary: boundary.clone(), snapshot, keep })
+    }
+
+    /// Adds to a report what was captured by whomever, for a run whose boundaries several
+    /// processes write.
+    pub(super) async fn report_whole(&mut self, report: &mut Report) -> Result<()> {
+        let store = self.place.runs.store().clone();
+        let head = chain::load_refs(&*store, &self.chain).await?.refs.head;
+        if let Some(head) = head {
+            self.newest = Some(chain::read_snapshot(&*store, &self.chain, &head).await?);
+        }
+        self.report(report, true).await
     }
 
     /// Adds to a report what was captured.
@@ -269,6 +362,20 @@ impl Captures {
         };
         Ok(())
     }
+}
+
+/// The rules under which an earlier process found the workspace over `limit`; `None` when
+/// the limit is another now.
+fn latch(before: &Versioning, limit: u64) -> Option<Digest> {
+    let then = before.extra.get(LIMIT)?.as_u64()?;
+    let rules = before.extra.get(RULE_DIGEST)?.as_str()?.parse().ok()?;
+    (then == limit).then_some(rules)
+}
+
+/// Captured again after it was not for a while.
+fn partial(overflow: &Versioning) -> Versioning {
+    let extra = Default::default();
+    Versioning { state: String::from("partial"), reason: overflow.reason.clone(), extra }
 }
 
 /// Comes back with the time that a capture had, when that is over: its limit, or little

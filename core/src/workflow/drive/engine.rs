@@ -132,9 +132,7 @@ impl Drive {
             }
         }
         self.show_line();
-        for text in self.journal.trouble().await {
-            self.warn(text).await;
-        }
+        self.note_lost_labels().await;
         Ok(refused)
     }
 
@@ -310,7 +308,7 @@ impl Drive {
     /// What a run that ended well leaves is of no use to anybody.
     async fn remove_scratch(&mut self) {
         self.state.tasks.shutdown().await;
-        let (places, run) = (self.place.settings.scratch.clone(), self.bench.run.clone());
+        let (places, run) = (self.place.settings.scratch.clone(), self.bench.run.scratch());
         let removed = blocking(move || Scratch::remove(&places, &run)).await;
         if let Err(e) = removed {
             self.warn(format!("the run's scratch files stay: {}", e.message())).await;

@@ -16,7 +16,7 @@ use super::{Interrupts, Place};
 use crate::clock::Cancel;
 use crate::error::{Error, Result};
 use crate::ids::Chain;
-use crate::process::{self, Alive, RunLog, Scratch, StoreLog};
+use crate::process::{self, Alive, RunKey, RunLog, Scratch, StoreLog};
 use crate::run::{
     Actor, Checkpoint, Claim, Created, FailureCode, NewRun, Run, RunStore, Status, Transition,
 };
@@ -144,7 +144,8 @@ impl Workshop<'_> {
         let Self { place, known, mode } = self;
         let id = run.id().clone();
         let runs = place.runs.with_claim(claim.clone());
-        let (places, name) = (place.settings.scratch.clone(), id.to_string());
+        let key = RunKey::new(&id, &runs.store().info());
+        let (places, name) = (place.settings.scratch.clone(), key.scratch());
         let (scratch, alive) = blocking(move || {
             process::adopt_orphans();
             let scratch = Scratch::open(&places, &name)?;
@@ -158,11 +159,12 @@ impl Workshop<'_> {
         let limit = place.settings.log_limit;
         let log = RunLog::new(append, offset, limit, known.redactor.clone());
         let (hurry, hurried) = watch::channel(false);
-        let captures = Captures::new(place.clone(), Chain::Run(id.clone()), mode, hurried);
+        let (chain, before) = (Chain::Run(id.clone()), run.record.versioning.as_ref());
+        let captures = Captures::new(place.clone(), chain, mode, hurried, before).leaving_labels();
         let warnings = known.warnings.clone();
         let bench = Bench {
             place: (**place).clone(),
-            run: id.to_string(),
+            run: key,
             scratch: Arc::new(scratch),
             alive,
             log,
@@ -171,7 +173,8 @@ impl Workshop<'_> {
         };
         let run = Arc::new(Mutex::new(run));
         let recorder = captures.recorder(Cancel::default());
-        let journal = Journal::start(runs.clone(), recorder, run.clone());
+        let redactor = bench.known.redactor.clone();
+        let journal = Journal::start(runs.clone(), recorder, run.clone(), redactor);
         let place = place.clone();
         let bench = Arc::new(bench);
         Ok(Tools { place, runs, claim, run, bench, captures, journal, hurry, warnings })

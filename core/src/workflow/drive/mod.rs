@@ -2,13 +2,15 @@
 //! captures and records, and tells the machine what came of it.
 //!
 //! [`launch`] creates a run and drives it to its end, [`resume`] goes on with one that
-//! stopped, [`reconcile`] puts a run in order whose engine is gone. All of them hold, in
-//! this order, `workspace/<key>` Shared, `executing/<key>` and `run/<id>`, from the first
-//! write to the last.
+//! stopped, [`reconcile`] puts a run in order whose engine is gone; [`external`] is for
+//! runtimes that execute nodes themselves. All of them hold, in this order,
+//! `workspace/<key>` Shared, `executing/<key>` and `run/<id>`, from the first write to the
+//! last.
 
 mod attempt;
 mod captures;
 mod engine;
+pub mod external;
 mod holds;
 mod inputs;
 mod journal;

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::captures::Took;
 use super::engine::Drive;
+use super::journal::{Lost, redacted};
 use crate::error::{Error, Result};
 use crate::ids::{InteractionId, NodeId, RunId};
 use crate::run::{
@@ -29,7 +30,6 @@ impl Drive {
             }
             Action::WriteInteraction(interaction) => self.write_interaction(interaction).await?,
             Action::SaveCheckpoint { checkpoint, wait } => {
-                let checkpoint = Box::new(self.redacted(*checkpoint));
                 self.journal.checkpoint(checkpoint).await?;
                 if wait {
                     self.journal.settle().await?;
@@ -48,26 +48,28 @@ impl Drive {
     }
 
     async fn capture(&mut self, boundary: &Boundary, must: bool) -> Result<Option<Error>> {
-        let before = self.captures.versioning().clone();
-        let took = self.captures.capture(boundary).await;
+        let known = self.captures.versioning().state == "overflow";
+        let took = self.captures.capture(boundary, must).await;
         self.place.ctx.faults.reach("run.capture")?;
-        let Took::Missed(e) = took else { return Ok(None) };
+        let e = match took {
+            Took::Missed(e) => e,
+            Took::Captured(Some(alias)) => {
+                self.journal.alias(alias);
+                return Ok(None);
+            }
+            Took::Captured(None) | Took::Off => return Ok(None),
+        };
         let label = boundary.label().map(|l| l.to_string()).unwrap_or_default();
         if must && self.captures.mode() == CaptureMode::Required {
             return Ok(Some(e));
         }
-        let latched = e.code() == "too-many-files" && before.state == "overflow";
-        if !latched {
-            self.warn(format!("{label} was not captured: {}", e.message())).await;
+        let (warning, events) = self.captures.told(label, &e, known);
+        if let Some(warning) = warning {
+            self.warn(warning).await;
         }
-        if e.code() == "too-many-files" && !latched {
-            let count = e.details().get("files").and_then(Value::as_u64);
-            let limit = self.place.capture.observe.max_files;
-            let event = EngineEvent::CaptureOverflow { limit, count: count.unwrap_or(limit + 1) };
-            self.event(&event, boundary.node.as_deref(), None).await;
+        for event in &events {
+            self.event(event, boundary.node.as_deref(), None).await;
         }
-        let event = EngineEvent::CaptureFailed { label, error: e.message().to_owned() };
-        self.event(&event, boundary.node.as_deref(), None).await;
         Ok(None)
     }
 
@@ -77,6 +79,22 @@ impl Drive {
             None => drop(self.capture(boundary, false).await?),
         }
         Ok(())
+    }
+
+    /// Labels that could not be set are boundaries that were missed.
+    pub(super) async fn note_lost_labels(&mut self) {
+        for Lost { labels, error } in self.journal.lost().await {
+            for label in labels {
+                let (warning, events) = self.captures.told(label.to_string(), &error, false);
+                self.captures.miss(label, &error).await;
+                if let Some(warning) = warning {
+                    self.warn(warning).await;
+                }
+                for event in &events {
+                    self.event(event, None, None).await;
+                }
+            }
+        }
     }
 
     async fn emit(&mut self, emission: Emission) {
@@ -141,19 +159,6 @@ impl Drive {
         Ok(())
     }
 
-    /// A checkpoint without secrets.
-    pub(super) fn redacted(&self, mut checkpoint: Checkpoint) -> Checkpoint {
-        let redactor = &self.bench.known.redactor;
-        checkpoint.outputs = redactor.object(checkpoint.outputs);
-        checkpoint.vars = redactor.object(checkpoint.vars);
-        checkpoint.interaction_questions =
-            checkpoint.interaction_questions.map(|q| redactor.json(q));
-        for branch in checkpoint.parallel.iter_mut().flat_map(|p| &mut p.branches) {
-            branch.error = branch.error.take().map(|e| redactor.text(&e).into_owned());
-        }
-        checkpoint
-    }
-
     async fn set_status(
         &mut self,
         status: Status,
@@ -162,8 +167,9 @@ impl Drive {
         checkpoint: Checkpoint,
     ) -> Result<()> {
         self.journal.settle().await?;
-        let checkpoint = self.redacted(checkpoint);
+        self.note_lost_labels().await;
         let redactor = self.bench.known.redactor.clone();
+        let checkpoint = redacted(checkpoint, &redactor);
         let actor = if status == Status::Running { Actor::Person } else { Actor::Engine };
         let mut change = Transition::new(status.clone(), actor, self.expects.clone());
         if let Some(failure) = failure {
@@ -179,7 +185,7 @@ impl Drive {
         if std::mem::take(&mut self.answered) {
             change = change.answered();
         }
-        self.save_versioning().await?;
+        self.captures.save_versioning(&self.runs, &mut *self.run.lock().await).await?;
         let change = change.checkpoint(checkpoint);
         let moved = {
             let mut run = self.run.lock().await;
@@ -204,25 +210,5 @@ impl Drive {
         }
         self.expects = vec![Status::Running];
         Ok(())
-    }
-
-    /// Writes down how well the workspace is recorded, when that changed.
-    async fn save_versioning(&mut self) -> Result<()> {
-        let now = self.captures.versioning().clone();
-        let mut run = self.run.lock().await;
-        let kept = run.record.versioning.clone();
-        if kept.as_ref() == Some(&now) || kept.is_none() && now.state == "on" {
-            return Ok(());
-        }
-        // what an earlier process missed stays missed
-        if kept.is_some_and(|k| k.state != "on") && now.state == "on" {
-            return Ok(());
-        }
-        self.runs
-            .patch(&mut run, |record| {
-                record.versioning = Some(now.clone());
-                Ok(())
-            })
-            .await
     }
 }

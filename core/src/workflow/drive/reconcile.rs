@@ -8,19 +8,25 @@ use super::Place;
 use super::captures::Captures;
 use super::holds::Holds;
 use super::watch::HEARTBEAT;
-use crate::capture::{Late, NewLabel, Request};
-use crate::error::{Error, Kind, Result};
+use crate::capture::{Alias, Late, NewLabel, Request};
+use crate::clock::Timestamp;
+use crate::error::Result;
 use crate::fsx::{self, Dir};
-use crate::ids::{Chain, RunId};
-use crate::process::{Scratch, Survivor, survivors};
+use crate::ids::{Chain, RunId, SnapshotId};
+use crate::process::{RunKey, Scratch, survivors};
 use crate::run::{
-    Actor, Checkpoint, Current, Driver, EngineEvent, FailureCode, Liveness, NewEvent, Run,
+    self, Actor, Checkpoint, Current, Driver, EngineEvent, FailureCode, Liveness, NewEvent, Run,
     RunStore, Status, Transition,
 };
-use crate::snapshot::chain::load_refs;
+use crate::snapshot::chain::{load_refs, read_snapshot};
 use crate::snapshot::label::{Boundary, Phase};
+use crate::snapshot::refs::Refs;
+use crate::store::Store;
 use crate::tasks::blocking;
 use crate::workflow::file::definition::CaptureMode;
+
+/// Longer than the slowest tick of a kernel (10 ms), in nanoseconds.
+const TICK: i64 = 20_000_000;
 
 /// What became of a run that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,12 +41,11 @@ pub enum Reconciled {
 }
 
 /// Puts a run in order whose record says running while nobody executes it. Fails with
-/// `busy` naming a process of it that still lives. Runs of other runtimes are left to
-/// them.
+/// `busy` naming a process of it that still lives. A run of another runtime is left to
+/// its owner unless that is known to be gone.
 pub async fn reconcile(place: &Place, run: &RunId) -> Result<Reconciled> {
     let found = place.runs.load(run).await?;
-    let external = matches!(found.record.driver, Some(Driver::External));
-    if external || place.runs.liveness(&found).await? != Liveness::OwnerGone {
+    if place.runs.liveness(&found).await? != Liveness::OwnerGone {
         return Ok(Reconciled::Fine);
     }
     let _holds = Holds::take(place).await?;
@@ -60,12 +65,16 @@ pub(super) async fn put_in_order(
     runs: &RunStore,
     run: &mut Run,
 ) -> Result<Option<String>> {
-    let traces = Traces::look(place, run).await?;
+    let mut traces = Traces::look(place, run).await?;
+    if traces.alive_until.is_none() && matches!(run.record.driver, Some(Driver::External)) {
+        // another runtime keeps no heartbeat: it lived when it wrote last
+        traces.alive_until = Some(runs.heard_at(run).await?.rfc3339());
+    }
     let mut checkpoint = run.record.checkpoint().cloned().unwrap_or_default();
     let entered = enter(place, run.id(), &traces, &mut checkpoint).await?;
     let mut uncaptured = None;
     if let Some(boundary) = entered {
-        let late = Late { alive_until: traces.alive_until.clone() };
+        let late = Late { alive_until: traces.alive_until.as_deref().map(surely) };
         uncaptured = capture(place, run.id(), boundary, late).await.err();
     }
     let uncaptured = uncaptured.map(|e| e.message().to_owned());
@@ -81,6 +90,16 @@ pub(super) async fn put_in_order(
     Ok(uncaptured)
 }
 
+/// A moment before which whatever has an earlier file time was changed: file times come
+/// from a clock that lags by up to a tick.
+fn surely(moment: &str) -> String {
+    match Timestamp::parse(moment) {
+        Ok(at) => Timestamp(at.0.saturating_sub(TICK)).rfc3339(),
+        // whose the changes are cannot be told then
+        Err(_) => moment.to_owned(),
+    }
+}
+
 /// What a lost engine left on this host.
 #[derive(Default)]
 struct Traces {
@@ -92,17 +111,21 @@ struct Traces {
 impl Traces {
     /// Fails with `busy` while a process of the run lives.
     async fn look(place: &Place, run: &Run) -> Result<Self> {
-        let (places, name) = (place.settings.scratch.clone(), run.id().to_string());
+        let store = place.runs.store().info();
+        let (places, key) = (place.settings.scratch.clone(), RunKey::new(run.id(), &store));
         let node = run.record.checkpoint().map(|c| c.node_id.clone()).unwrap_or_default();
-        let store = place.runs.store().info().local_dir;
+        let store = store.local_dir;
         blocking(move || {
-            let scratch = Scratch::find(&places, &name)?;
+            let scratch = Scratch::find(&places, &key.scratch())?;
             let dir = scratch.as_ref().map(Scratch::dir);
-            if let Some(living) = survivors(dir, &name)?.into_iter().next() {
-                return Err(busy(&name, &living));
+            if let Some(living) = survivors(dir, &key)?.into_iter().next() {
+                return Err(living.busy(&key.run));
             }
             if let Some(store) = store {
-                remove_pid(&store.join("runs").join(&name));
+                // it is evidence for people, and without the lock it proves nothing
+                if let Ok(dir) = Dir::open(&store.join("runs").join(&key.run)) {
+                    let _ = run::remove_pid(&dir);
+                }
             }
             let mut out = Self::default();
             if let Some(dir) = dir {
@@ -113,27 +136,6 @@ impl Traces {
             Ok(out)
         })
         .await
-    }
-}
-
-fn busy(run: &str, living: &Survivor) -> Error {
-    let who = match living {
-        Survivor::Process(p) => format!("pid {}, {}", p.pid, p.command),
-        Survivor::Unknown => String::from("it cannot be named"),
-    };
-    let text = format!("the engine of run {run} is gone and a process of it still lives: {who}");
-    let error = Error::new(Kind::Busy, "busy", text).with_hint("end that process, then try again");
-    match living {
-        Survivor::Process(p) => error.with_detail("pid", p.pid),
-        Survivor::Unknown => error,
-    }
-}
-
-/// A `.pid` of a process that is gone.
-fn remove_pid(run: &std::path::Path) {
-    if let Ok(dir) = Dir::open(run) {
-        // it is evidence for people, and without the lock it proves nothing
-        let _ = dir.unlink(b".pid");
     }
 }
 
@@ -162,6 +164,9 @@ async fn enter(
     let labelled = refs.labels.keys().filter_map(Boundary::parse).filter_map(|b| {
         (b.phase == Phase::Pre && b.node.as_deref() == Some(node.as_str())).then_some(b.iteration?)
     });
+    if checkpoint.current.is_some() && checkpoint.executing().is_none() {
+        return Ok(None); // its attempt ended, and was captured
+    }
     let known = checkpoint.current.as_ref().map(|c| (c.iteration, c.attempt));
     let at = labelled
         .map(|iteration| (iteration, 1))
@@ -182,9 +187,8 @@ async fn capture(place: &Place, run: &RunId, boundary: Boundary, late: Late) -> 
     let chain = Chain::Run(run.clone());
     // without a snapshot nothing is recorded of the run, and there is nothing to close
     let refs = load_refs(&**place.runs.store(), &chain).await?.refs;
-    if refs.head.is_none() {
-        return Ok(());
-    }
+    let Some(head) = &refs.head else { return Ok(()) };
+    let entry = entry(&**place.runs.store(), &chain, &refs, head, &boundary).await?;
     let request = Request {
         label: NewLabel::Named(label.clone()),
         move_label: true,
@@ -195,7 +199,10 @@ async fn capture(place: &Place, run: &RunId, boundary: Boundary, late: Late) -> 
     };
     let (_calm, hurry) = tokio::sync::watch::channel(false);
     let place = Arc::new(place.clone());
-    let mut captures = Captures::new(place, chain, CaptureMode::BestEffort, hurry);
+    let mut captures = Captures::new(place, chain, CaptureMode::BestEffort, hurry, None);
+    if let Some(entry) = entry {
+        captures.recorder(crate::clock::Cancel::default()).alias(&[entry]).await?;
+    }
     match captures.take_request(&request).await {
         Ok(_) => Ok(()),
         Err(e) => {
@@ -204,4 +211,30 @@ async fn capture(place: &Place, run: &RunId, boundary: Boundary, late: Late) -> 
             Err(e)
         }
     }
+}
+
+/// The entry that `end` closes, when the engine was lost before it named it: names of
+/// what is captured already may run behind. Between the last boundary and the entry
+/// nothing executed; what nested commands captured lies behind the entry.
+async fn entry(
+    store: &dyn Store,
+    chain: &Chain,
+    refs: &Refs,
+    head: &SnapshotId,
+    end: &Boundary,
+) -> Result<Option<Alias>> {
+    let boundary = Boundary { phase: Phase::Pre, attempt: None, ..end.clone() };
+    let Some(label) = boundary.label().filter(|_| end.attempt == Some(1)) else { return Ok(None) };
+    if refs.labels.contains_key(&label) || refs.missing.contains_key(label.as_str()) {
+        return Ok(None);
+    }
+    let mut at = read_snapshot(store, chain, head).await?;
+    while at.boundary.as_ref().is_some_and(|b| b.phase == Phase::Inside)
+        && let Some(parent) = at.parent.clone()
+    {
+        at = read_snapshot(store, chain, &parent).await?;
+    }
+    let own =
+        at.boundary.as_ref().is_some_and(|b| b.node == end.node && b.iteration == end.iteration);
+    Ok((!own).then_some(Alias { boundary, snapshot: at.id, keep: true }))
 }

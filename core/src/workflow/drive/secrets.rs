@@ -58,10 +58,7 @@ impl Known {
                 }
             }
         }
-        if settings.redact_guessed {
-            let named = settings.environment.iter();
-            secrets.guess(named.filter_map(|(n, v)| Some((n.to_str()?, v.as_bytes()))));
-        }
+        guess(&mut secrets, settings);
         short.dedup();
         let told = |name: &String| format!("secret {name} is too short to be redacted");
         Ok(Self {
@@ -69,6 +66,20 @@ impl Known {
             redactor: secrets.redactor()?,
             warnings: short.iter().map(told).collect(),
         })
+    }
+}
+
+/// What is redacted where nothing is declared.
+pub(super) fn guessed(settings: &Settings) -> Result<Redactor> {
+    let mut secrets = Secrets::default();
+    guess(&mut secrets, settings);
+    secrets.redactor()
+}
+
+fn guess(secrets: &mut Secrets, settings: &Settings) {
+    if settings.redact_guessed {
+        let named = settings.environment.iter();
+        secrets.guess(named.filter_map(|(n, v)| Some((n.to_str()?, v.as_bytes()))));
     }
 }
 

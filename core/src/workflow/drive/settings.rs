@@ -10,7 +10,7 @@ use crate::capture;
 use crate::clock::Context;
 use crate::error::Result;
 use crate::process::{ScratchPlaces, Tee};
-use crate::run::{RunRecord, RunStore};
+use crate::run::{LOG_LIMIT, RunRecord, RunStore};
 use crate::snapshot::doc::Delta;
 use crate::workspace::Root;
 
@@ -60,6 +60,27 @@ pub struct Settings {
     pub streams: Streams,
     /// Processes that commands leave behind stay.
     pub keep_children: bool,
+}
+
+impl Settings {
+    /// The settings of a runtime that executes itself what its nodes do, and calls
+    /// itself `command` in messages to others.
+    pub fn embedded(command: impl Into<String>) -> Self {
+        Self {
+            command: command.into(),
+            environment: Vec::new(),
+            scratch: ScratchPlaces::default(),
+            grace: Duration::from_secs(10),
+            log_limit: LOG_LIMIT,
+            capture_timeout: None,
+            wait: Duration::from_secs(30),
+            share_workspace: false,
+            redact_guessed: true,
+            store: None,
+            streams: Streams::Log,
+            keep_children: false,
+        }
+    }
 }
 
 /// Where the standard streams of commands lead.

@@ -73,7 +73,8 @@ pub(super) async fn requests(
             let _ = send.send(Message::Input(Input::Cancel { reason }));
         }
         if found.record.pause_requested_at().is_some() && !std::mem::replace(&mut pause, true) {
-            let _ = send.send(Message::Input(Input::Pause { reason: None }));
+            let reason = found.record.pause_reason().map(str::to_owned);
+            let _ = send.send(Message::Input(Input::Pause { reason }));
         }
     }
 }

@@ -101,10 +101,23 @@ impl StatCache {
         r.0.is_empty().then_some((blocks, published))
     }
 
+    /// Whether this is the cache of `root`.
+    pub fn is_of(&self, root: &Root) -> bool {
+        self.root == path_bytes(&root.path) && self.inode == root.stat.inode
+    }
+
+    /// Whether it changed since it was loaded or saved.
+    pub fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
     /// Writes the cache by rename, if it changed. Blocks.
-    pub fn save(&self, temp: &str) -> Result<()> {
-        self.write(temp)
-            .map_err(|e| Error::failed("cache", format!("the stat cache cannot be written: {e}")))
+    pub fn save(&mut self, temp: &str) -> Result<()> {
+        self.write(temp).map_err(|e| {
+            Error::failed("cache", format!("the stat cache cannot be written: {e}"))
+        })?;
+        self.dirty = false;
+        Ok(())
     }
 
     fn write(&self, temp: &str) -> io::Result<()> {

@@ -218,7 +218,7 @@ pub async fn prune_plans_and_applies(site: &Site) {
     assert_eq!(plan.scanned, 7);
     // One is resumed between plan and execution.
     let mut revived = runs.load(&run_id("old-1")).await.expect("loads");
-    runs.request_pause(&mut revived).await.expect("writes");
+    runs.request_pause(&mut revived, None).await.expect("writes");
     let report = runs.apply_prune(&plan).await.expect("applies");
     assert_eq!(report.pruned, [run_id("old-2"), run_id("old-0")]);
     assert_eq!(report.skipped.len(), 1);

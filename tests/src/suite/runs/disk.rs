@@ -53,7 +53,7 @@ pub async fn rs13_kills_leave_old_or_new(site: &Site) {
         assert!(!child::run(&Job::PatchAndDie(point), &dir));
         let there = runs.load(run.id()).await.expect("whole");
         assert_eq!(there.record.result, want, "killed at {point}");
-        ours.request_pause(&mut run).await.expect("nobody is held up");
+        ours.request_pause(&mut run, None).await.expect("nobody is held up");
     }
     let left = temps(&dir);
     assert!(!left.is_empty(), "a kill leaves its staging file");

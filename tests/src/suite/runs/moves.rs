@@ -1,12 +1,14 @@
 //! RUN-RS06, RS10, RS11.
 
+use backtrail_core::error::Kind;
+use backtrail_core::ids::RunId;
 use backtrail_core::run::status::{Means, check};
 use backtrail_core::run::{
     Actor, Checkpoint, FailureCode, Moved, PausePointer, Run, RunStore, Status, Transition,
 };
 use serde_json::json;
 
-use super::{engine, person, runs, started, stored};
+use super::{engine, forge, person, runs, started, stored};
 use crate::suite::Site;
 
 /// The moves that exist: from, to, the actors.
@@ -194,4 +196,54 @@ pub async fn rs11_a_requested_cancel_wins(site: &Site) {
     let anyway = Transition::new(Status::Cancelled, Actor::Person, [Status::Finished]);
     let e = runs.transition(&mut other, &anyway).await.expect_err("there is no such move");
     assert_eq!(e.code(), "bad-transition");
+}
+
+/// RUN-WF17: what only a person goes on with, automation does not, whatever it holds.
+pub async fn wf17_automation_leaves_what_a_person_must_decide(site: &Site) {
+    let runs = runs(site).await;
+    let cases = [
+        ("cancelled", json!({"status": "cancelled", "failure_code": "CANCELLED"})),
+        ("waits", json!({"status": "paused_waiting_human"})),
+        ("parked", json!({"status": "paused_operator", "explicit_resume_required": true})),
+        ("budget", json!({"failure_code": "BUDGET_EXCEEDED"})),
+        ("effect", json!({"failure_code": "AMBIGUOUS_EFFECT"})),
+        ("unknown", json!({"failure_code": "OF_A_LATER_BUILD"})),
+        ("none", json!({"failure_code": null})),
+        ("empty", json!({"failure_code": ""})),
+        ("rewound", json!({"failure_code": "TIMEOUT", "explicit_resume_required": true})),
+        ("failed", json!({"status": "failed", "failure_code": "FAIL_NODE"})),
+        ("finished", json!({"status": "finished"})),
+    ];
+    for (id, mut members) in cases {
+        if members.get("status").is_none() {
+            members["status"] = "failed_resumable".into();
+        }
+        let run = forge(&**runs.store(), id, members).await;
+        let before = stored(&**runs.store(), &run).await;
+        // with the run's lock and answers it may not either
+        let ours = claimed(&runs, &run).await;
+        let mut found = ours.load(&run).await.expect("loads");
+        for to in [Status::Running, Status::Queued] {
+            let status = found.status().clone();
+            let change = Transition::new(to, Actor::Automation, [status]).answered();
+            let e = ours.transition(&mut found, &change).await.expect_err(id);
+            assert_eq!((e.kind(), e.code()), (Kind::Refused, "bad-transition"), "{id}: {e}");
+        }
+        assert_eq!(stored(&**runs.store(), &run).await, before, "{id}");
+    }
+    // after a failure that may pass, it goes on by itself
+    for code in [FailureCode::TIMEOUT, FailureCode::PROCESS_ORPHANED, FailureCode::INTERRUPTED] {
+        let members = json!({"status": "failed_resumable", "failure_code": code});
+        let run = forge(&**runs.store(), &format!("again-{code}"), members).await;
+        let ours = claimed(&runs, &run).await;
+        let mut found = ours.load(&run).await.expect("loads");
+        let change = Transition::new(Status::Running, Actor::Automation, [Status::FailedResumable]);
+        let moved = ours.transition(&mut found, &change).await.expect("moves");
+        assert_eq!(moved, Moved::To(Status::Running), "{code}");
+    }
+}
+
+async fn claimed(runs: &RunStore, run: &RunId) -> RunStore {
+    let claim = runs.claim(run, std::time::Duration::ZERO, "test").await.expect("claims");
+    runs.with_claim(std::sync::Arc::new(claim))
 }

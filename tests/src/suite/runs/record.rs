@@ -235,7 +235,7 @@ pub async fn rs12_a_newer_record_is_only_shown(site: &Site) {
         let id = forge(&**runs.store(), "old", json!({"format_version": version})).await;
         let mut run = runs.load(&id).await.expect("loads");
         assert_eq!(run.record.format_version(), 1);
-        runs.request_pause(&mut run).await.expect("writes");
+        runs.request_pause(&mut run, None).await.expect("writes");
         assert_eq!(stored(&**runs.store(), &id).await["format_version"], 1);
     }
     let newer = json!({"format_version": 2, "status": "failed", "error": "x", "finished_at": "y"});

@@ -105,7 +105,7 @@ pub async fn rs14_lost_answers_are_settled(site: &Site) {
     // Not applied and not answered: an error, not a conflict, and nothing changed.
     let before = stored(&*fault, run.id()).await;
     fault.arm(Call::Put, 1, Fault::Before);
-    let e = ours.request_pause(&mut run).await.expect_err("the store failed");
+    let e = ours.request_pause(&mut run, None).await.expect_err("the store failed");
     assert!(matches!(e.kind(), Kind::Unavailable { .. }), "{e:?}");
     assert_eq!(stored(&*fault, run.id()).await, before);
     another_writer_in_between(&fault, &ours, run).await;

@@ -199,6 +199,10 @@ impl Store for Retry {
     fn read_events(&self, run: &RunId, from: u64) -> BoxStream<'_, Result<EventRecord>> {
         self.event_rows(run.clone(), from, false)
     }
+    async fn events_end(&self, run: &RunId) -> Result<u64> {
+        let what = format!("look at the events of run {run}");
+        self.repeat(what, 0, || self.inner.events_end(run)).await
+    }
     fn follow_events(&self, run: &RunId, from: u64) -> BoxStream<'_, Result<EventRecord>> {
         self.event_rows(run.clone(), from, true)
     }
