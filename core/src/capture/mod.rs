@@ -356,15 +356,13 @@ impl Recorder {
 }
 
 fn check_request(request: &Request) -> Result<()> {
-    if let Some(m) = &request.message
-        && m.len() > MAX_MESSAGE
-    {
-        return Err(Error::invalid(format!(
-            "the message has {} bytes, above the limit of {MAX_MESSAGE}",
-            m.len()
-        )));
+    match request.message.as_ref().map_or(0, String::len) {
+        0..=MAX_MESSAGE => Ok(()),
+        len => {
+            let text = format!("the message has {len} bytes, above the limit of {MAX_MESSAGE}");
+            Err(Error::invalid(text))
+        }
     }
-    Ok(())
 }
 
 /// Refuses to take a label from another snapshot unasked. Before the walk the head may

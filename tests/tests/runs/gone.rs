@@ -113,7 +113,7 @@ fn run_bd10_the_entry_of_a_short_node_is_known_after_the_engine_was_killed_in_it
     world.flow(
         "entry: a
 nodes:
-  a: {kind: run, command: 'echo a > made.txt'}
+  a: {kind: run, command: 'echo a > made.txt; sleep 0.1'}
   b: {kind: run, command: 'echo half > half.txt; kill -9 $PPID'}
   end: {kind: done}
 edges: [{from: a, to: b}, {from: b, to: end}]
