@@ -42,7 +42,7 @@ pub(super) struct Requests {
     batch: AtomicU64,
 }
 
-/// A count of [`Requests`].
+/// A count of requests by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestCount {
     /// Reads.
