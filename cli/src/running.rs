@@ -259,7 +259,7 @@ pub(crate) fn is_external(run: &Run) -> bool {
 fn next_command(report: &Report) -> String {
     let run = &report.run_id;
     match report.status {
-        Status::PausedWaitingHuman => format!("backtrail answer {run} --answer KEY=VALUE"),
+        Status::PausedWaitingHuman => format!("backtrail answer {run}"),
         Status::PausedOperator | Status::FailedResumable | Status::Cancelled => {
             format!("backtrail resume {run}")
         }

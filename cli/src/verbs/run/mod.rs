@@ -241,7 +241,7 @@ pub(crate) async fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>> {
         };
         let dir = backtrail_core::fsx::Dir::open(dir).context(what)?;
         let read = backtrail_core::fsx::read_small(&dir, name.as_encoded_bytes(), limit);
-        read.context(what)?.ok_or_else(absent)
+        read.context(what)?.ok_or_else(|| Error::invalid(format!("{}: it is no file", what())))
     })
     .await
 }

@@ -119,7 +119,7 @@ fn refused(run: &Run, refusal: Refusal) -> Error {
             Error::refused("needs-answers", format!("run {id} waits for answers"))
                 .with_detail("interaction", interaction_id)
                 .with_detail("questions", Value::Object(questions))
-                .with_hint(format!("backtrail answer {id} --answer KEY=VALUE"))
+                .with_hint(format!("backtrail answer {id}"))
         }
         Refusal::BadAnswers(problems) => {
             let rows: Vec<Value> = problems
@@ -129,7 +129,7 @@ fn refused(run: &Run, refusal: Refusal) -> Error {
             Error::invalid(answers::told(&problems).join("; "))
                 .with_code("bad-answers")
                 .with_detail("problems", rows)
-                .with_hint(format!("backtrail answer {id} --answer KEY=VALUE"))
+                .with_hint(format!("backtrail answer {id}"))
         }
         Refusal::NodeGone(node) => {
             let text = format!("run {id} stands at node {node:?}, which is not in the workflow");

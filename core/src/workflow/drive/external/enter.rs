@@ -80,7 +80,7 @@ impl State {
             Error::refused("needs-answers", format!("run {id} waits for answers"))
                 .with_detail("interaction", open.id.as_str())
                 .with_detail("questions", open.questions)
-                .with_hint(format!("backtrail answer {id} --answer KEY=VALUE"))
+                .with_hint(format!("backtrail answer {id}"))
         })
     }
 
