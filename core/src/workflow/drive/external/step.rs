@@ -1,7 +1,6 @@
 //! A step: one attempt at a node, from its entry until it says how it ended.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use serde_json::{Map, Value, json};
 use tokio::sync::MutexGuard;
@@ -93,7 +92,7 @@ impl Step {
 impl Drop for Step {
     fn drop(&mut self) {
         if !self.ended {
-            self.shared.dropped.store(true, Ordering::SeqCst);
+            self.shared.given_up().push(self.at.clone());
         }
     }
 }
