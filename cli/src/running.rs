@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use backtrail_core::clock::{Cancel, Context, Silent};
 use backtrail_core::error::{Error, Result};
-use backtrail_core::ids::Chain;
+use backtrail_core::ids::{Chain, RunId};
 use backtrail_core::process::ScratchPlaces;
 use backtrail_core::run::{Driver, Liveness, Run, RunRow, RunStore, ShellOwner, Status};
 use backtrail_core::snapshot::doc::Delta;
@@ -146,11 +146,17 @@ impl App {
             }
         }
         for run in gone {
-            let way = Way::of("reconcile", Arc::new(Unwatched));
-            let place = self.drive_place(place, way).await?;
-            if drive::reconcile(&place, &run).await? != Reconciled::Fine {
-                self.out.notice(format!("the process of run {run} is gone; it is resumable"));
-            }
+            self.reconcile_run(place, &run).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts a run in order whose process is gone.
+    pub(crate) async fn reconcile_run(&self, place: &Place, run: &RunId) -> Result<()> {
+        let way = Way::of("reconcile", Arc::new(Unwatched));
+        let place = self.drive_place(place, way).await?;
+        if drive::reconcile(&place, run).await? != Reconciled::Fine {
+            self.out.notice(format!("the process of run {run} is gone; it is resumable"));
         }
         Ok(())
     }

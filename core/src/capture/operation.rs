@@ -37,6 +37,7 @@ impl Recorder {
             "label": label,
             "boundary": request.boundary,
             "message": request.message,
+            "pin": request.pin,
             "root": self.root.text(),
             "max_file_bytes": observe.max_file_bytes,
             "max_files": observe.max_files,

@@ -157,7 +157,10 @@ async fn states(
 
 fn note_rewind(mut result: RestoreResult, entry: &Entry) -> RestoreResult {
     if entry.kind == PlanKind::Rewind.as_str() {
-        result.warn("record-unchanged", "only files were moved; the run stays rewound");
+        result.warn(
+            "record-unchanged",
+            "only files were moved; the record of the run stays as it is",
+        );
     }
     result
 }

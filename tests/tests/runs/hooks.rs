@@ -97,12 +97,20 @@ fn run_lb02_an_agent_with_the_documented_hooks_is_recorded_and_taken_back() {
 fn run_lb02_an_agent_that_was_interrupted_leaves_a_failed_step() {
     let world = World::new();
     let cut = AGENT.split("echo mine").next().expect("a part").replace("hook \"$Stop\"", "");
-    let script = format!("{cut}\nhook \"$UserPromptSubmit\"\nhook \"$SessionEnd\"\n");
+    let person = "sleep 0.1; echo mine > mine.txt";
+    let script = format!("{cut}\n{person}\nhook \"$UserPromptSubmit\"\nhook \"$SessionEnd\"\n");
     play(&world, &script).expect(0);
     let run = world.json(&["runs", "list"]).expect(0).json();
-    let labels = world.labels(run["id"].as_str().expect("an id"));
+    let run = run["id"].as_str().expect("an id");
+    let labels = world.labels(run);
     assert!(labels.iter().any(|(l, _)| l == "fail:prompt:0"), "{labels:?}");
     assert!(labels.iter().all(|(l, _)| !l.starts_with("post:")), "{labels:?}");
+    // when it was interrupted nobody knows: what a person did since is not the agent's
+    let done = world.json(&["rewind", run, "--yes"]).expect(3).json();
+    let text = std::fs::read_to_string(world.sandbox.path("mine.txt"));
+    assert_eq!(text.expect("the person's"), "mine\n");
+    let left = done["files"]["left_in_place"].as_array().expect("a list");
+    assert!(left.iter().any(|l| l["path"] == "mine.txt" && l["reason"] == "unattributed"));
 }
 
 /// Calls a hook with this on standard input.

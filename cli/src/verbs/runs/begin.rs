@@ -70,7 +70,12 @@ async fn begin(app: &App, args: &Args, session: Option<&str>) -> Result<(Run, bo
     let mut id = args.run_id.clone();
     if let Some(key) = session {
         match of_session(&runs, key).await? {
-            Ok(run) => return joined(&runs, run, args, &owner, &place.root()?.text()).await,
+            Ok(run) => {
+                // before another owner: what the last one left is captured as his
+                app.reconcile_run(&place, run.id()).await?;
+                let run = runs.load(run.id()).await?;
+                return joined(&runs, run, args, &owner, &place.root()?.text()).await;
+            }
             Err(free) => id = Some(free),
         }
     }

@@ -72,7 +72,7 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
                 Way::Enter => {
                     // an agent that was interrupted never said that its last step ended
                     if let Some(step) = run.step().await? {
-                        step.fail(FailureCode::INTERRUPTED, "the agent went on").await?;
+                        step.lost(FailureCode::INTERRUPTED, "the agent went on").await?;
                     }
                     run.enter(node, Entry::Resumed).await?.leave_open();
                 }

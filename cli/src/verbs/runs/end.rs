@@ -1,7 +1,7 @@
 //! `runs end`: an external run is over.
 
 use backtrail_core::error::{Error, Result};
-use backtrail_core::run::{FailureCode, Run};
+use backtrail_core::run::{FailureCode, Liveness, Run};
 use backtrail_core::workflow::drive::Report;
 use backtrail_core::workflow::drive::external::End;
 use clap::ValueEnum;
@@ -99,7 +99,8 @@ pub(crate) async fn run(app: &App, args: &Args) -> Result<Code> {
     Ok(code)
 }
 
-/// Ends a run from outside; a step that is open has failed.
+/// Ends a run from outside; a step that is open has failed. Unless its owner lives, and
+/// says so itself, nobody knows until when it executed.
 pub(crate) async fn finish(
     app: &App,
     place: Place,
@@ -107,9 +108,14 @@ pub(crate) async fn finish(
     end: End,
     hook: bool,
 ) -> Result<Report> {
+    let lives = matches!(app.runs(&place).liveness(run).await?, Liveness::Held(_));
     let run = app.open_external(place, run, Manner::of("runs end", hook)).await?;
     if let Some(step) = run.step().await? {
-        step.fail(FailureCode::INTERRUPTED, "the run ended in this step").await?;
+        let (code, error) = (FailureCode::INTERRUPTED, "the run ended in this step");
+        match lives && !hook {
+            true => step.fail(code, error).await?,
+            false => step.lost(code, error).await?,
+        }
     }
     run.finish(end).await
 }

@@ -212,7 +212,7 @@ impl Captures {
     }
 
     /// Puts the boundaries that were missed on record.
-    async fn tell(&mut self) -> Result<()> {
+    pub(super) async fn tell(&mut self) -> Result<()> {
         if self.untold.is_empty() {
             return Ok(());
         }

@@ -92,7 +92,7 @@ pub(super) async fn put_in_order(
 
 /// A moment before which whatever has an earlier file time was changed: file times come
 /// from a clock that lags by up to a tick.
-fn surely(moment: &str) -> String {
+pub(super) fn surely(moment: &str) -> String {
     match Timestamp::parse(moment) {
         Ok(at) => Timestamp(at.0.saturating_sub(TICK)).rfc3339(),
         // whose the changes are cannot be told then
@@ -182,7 +182,13 @@ async fn enter(
     Ok(Some(Boundary { phase: Phase::Fail, node, iteration, attempt, gate: None }))
 }
 
-async fn capture(place: &Place, run: &RunId, boundary: Boundary, late: Late) -> Result<()> {
+/// Captures the end of an attempt that nobody was there to see.
+pub(super) async fn capture(
+    place: &Place,
+    run: &RunId,
+    boundary: Boundary,
+    late: Late,
+) -> Result<()> {
     let Some(label) = boundary.label() else { return Ok(()) };
     let chain = Chain::Run(run.clone());
     // without a snapshot nothing is recorded of the run, and there is nothing to close

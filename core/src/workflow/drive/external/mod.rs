@@ -28,8 +28,7 @@ mod enter;
 mod state;
 mod step;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 
 use serde_json::{Map, Value};
 use tokio::sync::{Mutex, MutexGuard};
@@ -65,19 +64,27 @@ pub struct ExternalRun {
 /// What a run and its open step share.
 struct Shared {
     state: Mutex<State>,
-    /// The open step was dropped before it said how it ended.
-    dropped: AtomicBool,
+    /// Steps that were dropped before they said how they ended. Of one step there may be
+    /// several handles: only the open step can fail by that.
+    dropped: std::sync::Mutex<Vec<At>>,
 }
 
 impl Shared {
+    fn given_up(&self) -> std::sync::MutexGuard<'_, Vec<At>> {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The state, once a dropped step is accounted for: it failed.
     async fn settled(&self) -> Result<MutexGuard<'_, State>> {
         let mut state = self.state.lock().await;
-        if self.dropped.swap(false, Ordering::SeqCst)
-            && let Some(at) = state.open.clone()
-        {
+        let dropped = std::mem::take(&mut *self.given_up());
+        if let Some(at) = state.open.clone().filter(|at| dropped.contains(at)) {
             let text = "the step was given up before it said how it ended";
-            state.fail(&at, FailureCode::INTERRUPTED, text).await?;
+            let failed = state.fail(&at, FailureCode::INTERRUPTED, text).await;
+            if let Err(e) = failed {
+                self.given_up().push(at); // it is for the next call
+                return Err(e);
+            }
         }
         Ok(state)
     }
@@ -104,7 +111,7 @@ impl ExternalRun {
 
     fn of(state: State) -> Self {
         let id = state.run.id().clone();
-        let shared = Shared { state: Mutex::new(state), dropped: AtomicBool::new(false) };
+        let shared = Shared { state: Mutex::new(state), dropped: Default::default() };
         Self { shared: Arc::new(shared), id }
     }
 

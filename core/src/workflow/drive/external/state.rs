@@ -217,6 +217,11 @@ impl State {
         let took = self.captures.capture(boundary, enters).await;
         self.place.ctx.faults.reach("run.capture")?;
         let Took::Missed(e) = took else { return Ok(None) };
+        if self.shell {
+            // this process ends: what is not noted now never is, and then what people did
+            // between two steps would count as the run's
+            self.captures.tell().await?;
+        }
         let label = boundary.label().map(|l| l.to_string()).unwrap_or_default();
         let (warning, events) = self.captures.told(label, &e, known);
         if let Some(warning) = warning {

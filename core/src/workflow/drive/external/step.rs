@@ -1,7 +1,6 @@
 //! A step: one attempt at a node, from its entry until it says how it ended.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use serde_json::{Map, Value, json};
 use tokio::sync::MutexGuard;
@@ -9,12 +8,14 @@ use tokio::sync::MutexGuard;
 use super::Shared;
 use super::end::End;
 use super::state::{At, State};
+use crate::capture::Late;
 use crate::error::{Error, Result};
 use crate::ids::NodeId;
 use crate::run::{
     Actor, Checkpoint, EngineEvent, FailureCode, PausePointer, Status, Transition, interaction_id,
 };
 use crate::snapshot::label::Phase;
+use crate::workflow::drive::reconcile::{self, surely};
 
 /// An open step. It ends with one of [`Step::finish`], [`Step::fail`] and [`Step::pause`];
 /// dropped instead it counts as failed, never as success.
@@ -67,6 +68,13 @@ impl Step {
         state.fail(&at, code, error).await
     }
 
+    /// As [`Step::fail`] for a step that nobody ended: when it stopped is not known. What
+    /// changed after the run was heard of last has no known author, and a rewind leaves it.
+    pub async fn lost(mut self, code: &str, error: &str) -> Result<()> {
+        let (at, mut state) = self.ending().await?;
+        state.lost(&at, code, error).await
+    }
+
     /// The run waits: `pause:`, then the status. With questions for their answers, without
     /// any until its node is entered again.
     pub async fn pause(mut self, questions: Map<String, Value>) -> Result<()> {
@@ -93,7 +101,7 @@ impl Step {
 impl Drop for Step {
     fn drop(&mut self) {
         if !self.ended {
-            self.shared.dropped.store(true, Ordering::SeqCst);
+            self.shared.given_up().push(self.at.clone());
         }
     }
 }
@@ -144,10 +152,25 @@ impl State {
     }
 
     pub(super) async fn fail(&mut self, at: &At, code: &str, error: &str) -> Result<()> {
-        let code = if code.is_empty() { FailureCode::EXECUTION_FAILED } else { code };
-        let error = self.redactor.text(error).into_owned();
         self.capture(&at.boundary(Phase::Fail)).await?;
         self.save_versioning().await?;
+        self.failed(at, code, error).await
+    }
+
+    async fn lost(&mut self, at: &At, code: &str, error: &str) -> Result<()> {
+        let heard = self.runs().heard_at(&self.run).await?;
+        let late = Late { alive_until: Some(surely(&heard.rfc3339())) };
+        let boundary = at.boundary(Phase::Fail);
+        if let Err(e) = reconcile::capture(&self.place, self.run.id(), boundary, late).await {
+            self.warn(format!("its last state was not captured: {}", e.message()));
+        }
+        self.failed(at, code, error).await
+    }
+
+    /// Writes down that an attempt failed, whose end is captured.
+    async fn failed(&mut self, at: &At, code: &str, error: &str) -> Result<()> {
+        let code = if code.is_empty() { FailureCode::EXECUTION_FAILED } else { code };
+        let error = self.redactor.text(error).into_owned();
         let mut checkpoint = self.checkpoint();
         checkpoint.close_attempt();
         let output = json!({"_error": {"code": code, "message": error, "exit_code": null}});
